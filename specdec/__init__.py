@@ -1,0 +1,114 @@
+"""specdec: speculative decoding as an engine and interchangeable drafters.
+
+Importing this package loads no plugin, no torch and no transformers.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from specdec.budget import CostCurve, FixedBudget, MeasuredBudget, measure_costs
+from specdec.calls.formats import Call, CallFormat
+from specdec.calls.tools import Tool
+from specdec.compose import Fallback, MachineDrafter, Merge
+from specdec.engine import Engine, Target, TargetSession
+from specdec.errors import (
+    ContractError,
+    ExpressionError,
+    PluginError,
+    RequestError,
+    SpecdecError,
+    UnknownName,
+    UnsupportedModel,
+)
+from specdec.expression import parse
+from specdec.hookspecs import API_VERSION, hookimpl
+from specdec.interfaces import (
+    Budget,
+    Continuation,
+    Decide,
+    Decision,
+    Drafter,
+    DraftSession,
+    Episode,
+    Memory,
+    Needs,
+    State,
+    StateMachine,
+    Verdict,
+    Verifier,
+)
+from specdec.registry import Registry, default_registry
+from specdec.report import Run
+from specdec.request import Phases, Request, Result, Sampling, SourceCount, Step
+from specdec.tenants import PerTenant
+from specdec.text import Decoder, TextCodec
+from specdec.tree import EMPTY, ROOT, DraftTree, Limit, Vote
+
+if TYPE_CHECKING:
+    from specdec.verify import ExactVerifier
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "API_VERSION",
+    "EMPTY",
+    "ROOT",
+    "Budget",
+    "Call",
+    "CallFormat",
+    "Continuation",
+    "ContractError",
+    "CostCurve",
+    "Decide",
+    "Decision",
+    "Decoder",
+    "DraftSession",
+    "DraftTree",
+    "Drafter",
+    "Engine",
+    "Episode",
+    "ExactVerifier",
+    "ExpressionError",
+    "Fallback",
+    "FixedBudget",
+    "Limit",
+    "MachineDrafter",
+    "MeasuredBudget",
+    "Memory",
+    "Merge",
+    "Needs",
+    "PerTenant",
+    "Phases",
+    "PluginError",
+    "Registry",
+    "Request",
+    "RequestError",
+    "Result",
+    "Run",
+    "Sampling",
+    "SourceCount",
+    "SpecdecError",
+    "State",
+    "StateMachine",
+    "Step",
+    "Target",
+    "TargetSession",
+    "TextCodec",
+    "Tool",
+    "UnknownName",
+    "UnsupportedModel",
+    "Verdict",
+    "Verifier",
+    "Vote",
+    "default_registry",
+    "hookimpl",
+    "measure_costs",
+    "parse",
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401
+    if name == "ExactVerifier":  # imports torch, so only when asked for
+        from specdec.verify import ExactVerifier
+
+        return ExactVerifier
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,195 @@
+"""``specdec demo``: a real model writes tool calls, plainly and speculatively."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from specdec.cli import models, show
+from specdec.engine import Engine
+from specdec.expression import parse
+from specdec.registry import default_registry
+from specdec.report import Run
+from specdec.request import Request, Result
+
+DEFAULT_STACK = "merge(pld, token-recycling)"
+
+
+def demo(
+    drafter: Annotated[str, typer.Option(help="A stack expression.")] = DEFAULT_STACK,
+    dtype: Annotated[
+        str, typer.Option(help=f"One of {', '.join(models.DTYPES)}; auto takes the faster.")
+    ] = "auto",
+    limit: Annotated[int | None, typer.Option(help="Only the first N requests.")] = None,
+    max_new_tokens: Annotated[int, typer.Option(help="The most tokens per request.")] = 128,
+    budget: Annotated[
+        str, typer.Option(help="Most drafted nodes per pass, or 'measured'.")
+    ] = "measured",
+    cost_curve: Annotated[
+        Path | None, typer.Option(help="File to keep the measured costs in, for repeatable runs.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="Such as cpu or cuda:0.")] = None,
+    threads: Annotated[int | None, typer.Option(help="torch threads.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the figures to this file.")
+    ] = None,
+) -> None:
+    """Answer tool-calling requests plainly and speculatively, and compare."""
+    from specdec.hf import baseline
+
+    console = Console()
+    parse(drafter)  # a bad expression is reported before the model loads
+    count = models.set_threads(threads)
+    console.print("Loading the demo model (SmolLM2-135M-Instruct, tuned to call tools) ...")
+    target = models.load("demo", dtype, models.device_of(device))
+    if dtype == "auto":
+        target, sentence = models.faster_dtype(target)
+        console.print(f"Faster dtype here: {_name(target)} ({sentence}).", highlight=False)
+    costs = models.budget_of(budget, target, cost_curve)
+    requests = _requests(target, max_new_tokens)[:limit]
+    stack = Engine(
+        target, parse(drafter), budget=costs, on_error="raise", hook=default_registry().hook
+    )
+    loop = baseline.plain(target)
+    console.print(
+        f"{len(requests)} requests, one at a time, each by model.generate(), by our plain loop and "
+        f"with {drafter}; {_name(target)}, {count} torch threads.\n",
+        highlight=False,
+    )
+    # One short round warms up all three, so that none pays for the first.
+    short = [_short(requests[0])] if requests else []
+    for request in short:
+        baseline.generate(target, request)
+        loop.generate(request)
+        Engine(target, parse(drafter), budget=costs).generate(request)
+
+    palette = show.Palette()
+    kept: dict[str, list[Result]] = {"generate()": [], "none": [], drafter: []}
+    for request in requests:
+        # Taken in turn, request by request, so that drift of the machine hits all alike.
+        kept["generate()"].append(baseline.generate(target, request))
+        kept["none"].append(loop.generate(request))
+        kept[drafter].append(_write(console, palette, target, stack, request))
+
+    plain = [result.tokens for result in kept["none"]]
+    runs = [Run.of(name, results, plain) for name, results in kept.items()]
+    fastest = min(runs[:2], key=lambda run: run.decode_seconds)
+    console.print()
+    console.print(palette.legend())
+    console.print(show.results(runs, fastest, "Plain and speculative decoding"))
+    console.print(show.phases(runs[2]))
+    ties = _differences(console, target, requests, runs)
+    console.print(_verdict(runs[2], fastest, ties), highlight=False)
+    if json_file is not None:
+        _write_json(json_file, target, count, [run.row(fastest) for run in runs])
+        console.print(f"Figures written to {json_file}.")
+
+
+def _requests(target: Any, max_new_tokens: int) -> list[Request]:  # noqa: ANN401
+    import specdec_demo_model
+
+    return [
+        target.request(
+            messages=entry.messages,
+            tools=entry.tools,
+            max_new_tokens=max_new_tokens,
+            id=entry.id,
+        )
+        for entry in specdec_demo_model.requests()
+    ]
+
+
+def _short(request: Request) -> Request:
+    import attrs
+
+    return attrs.evolve(request, max_new_tokens=8)
+
+
+def _write(
+    console: Console,
+    palette: show.Palette,
+    target: Any,  # noqa: ANN401
+    engine: Engine,
+    request: Request,
+) -> Result:
+    """Decode one request and show its tokens as they arrive."""
+    console.print(Text(str(request.messages[-1]["content"]), style="bold"))
+    writer = show.Writer(console, palette, target.codec.decoder())
+    steps = engine.stream(request)
+    while True:
+        try:
+            writer.write(next(steps), request.stop_ids)
+        except StopIteration as end:
+            console.print("\n")
+            result: Result = end.value
+            return result
+
+
+def _name(target: Any) -> str:  # noqa: ANN401
+    return str(target.model.dtype).removeprefix("torch.")
+
+
+def _differences(
+    console: Console,
+    target: Any,  # noqa: ANN401
+    requests: list[Request],
+    runs: list[Run],
+) -> int:
+    """Explain every output that differs from plain decoding's; returns how many are no near-tie."""
+    from specdec.hf import baseline
+
+    unexplained = 0
+    plain = runs[1]
+    for run in runs:
+        for request, ours, theirs in zip(requests, plain.results, run.results, strict=True):
+            found = baseline.first_difference(target, request, ours.tokens, theirs.tokens)
+            if found is None:
+                continue
+            unexplained += not found.near_tie
+            console.print(
+                f"{request.id}, {run.drafter}: differs from token {found.position} on; the two "
+                f"best logits there are {found.margin:.4f} apart, passes of different size differ "
+                f"by up to {found.noise:.4f}: "
+                + ("a near-tie." if found.near_tie else "NOT a near-tie."),
+                highlight=False,
+            )
+    return unexplained
+
+
+def _verdict(run: Run, baseline: Run, unexplained: int) -> Text:
+    """One plain sentence that says what the table means."""
+    row = run.row(baseline)
+    total = len(run.results)
+    if run.identical == total:
+        same = f"The same text, token for token, in all {total} requests"
+    elif unexplained:
+        same = f"{total - (run.identical or 0)} of {total} outputs differ and not by rounding alone"
+    else:
+        same = (
+            f"The same text in {run.identical} of {total} requests, and a near-tie decided by "
+            "rounding in the others"
+        )
+    speed = row["decode_speedup"] or 0.0
+    return Text(
+        f"{same}, written {speed:.2f} times as fast as plain decoding ({row['speedup']:.2f} times "
+        f"with the prompts' own passes): each forward pass brought {run.mat:.1f} tokens instead "
+        "of 1."
+        if row["speedup"]
+        else "Nothing was asked, so nothing was written.",
+        style="bold",
+    )
+
+
+def _write_json(path: Path, target: Any, threads: int, rows: list[dict[str, Any]]) -> None:  # noqa: ANN401
+    data = {
+        "model": "SmolLM2-135M-Instruct + toolcaller",
+        "dtype": _name(target),
+        "threads": threads,
+        "rows": rows,
+    }
+    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")

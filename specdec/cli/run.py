@@ -1,0 +1,143 @@
+"""``specdec run``: one conversation on a model, streamed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import attrs
+import typer
+from rich.console import Console
+
+from specdec.calls import HERMES, load_tools
+from specdec.calls.tools import read_json
+from specdec.cli import models, show
+from specdec.engine import Engine
+from specdec.errors import RequestError
+from specdec.expression import parse
+from specdec.registry import default_registry
+from specdec.report import Run
+from specdec.request import Result, Sampling
+
+
+def run(
+    message: Annotated[str | None, typer.Argument(help="What the user says.")] = None,
+    model: Annotated[
+        str, typer.Option(help="A model folder, or 'demo' for the demo model.")
+    ] = "demo",
+    drafter: Annotated[
+        str, typer.Option(help="A stack expression; 'none' decodes plainly.")
+    ] = "merge(pld, token-recycling)",
+    messages: Annotated[
+        Path | None, typer.Option(help="JSON file with a list of chat messages.")
+    ] = None,
+    tools: Annotated[Path | None, typer.Option(help="JSON file with a list of tools.")] = None,
+    max_new_tokens: Annotated[int, typer.Option(help="The most tokens to write.")] = 256,
+    temperature: Annotated[
+        float, typer.Option(help="0 is greedy; above, tokens are sampled.")
+    ] = 0.0,
+    top_k: Annotated[int, typer.Option(help="Sample from this many tokens; 0 for all.")] = 0,
+    top_p: Annotated[float, typer.Option(help="Sample from this much probability.")] = 1.0,
+    seed: Annotated[int | None, typer.Option(help="Seed of the sampling.")] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="A text that ends the output.")] = None,
+    budget: Annotated[
+        str, typer.Option(help="Most drafted nodes per pass, or 'measured'.")
+    ] = "measured",
+    cost_curve: Annotated[
+        Path | None, typer.Option(help="File to keep the measured costs in, for repeatable runs.")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help=f"One of {', '.join(models.DTYPES)}.")] = "auto",
+    device: Annotated[str | None, typer.Option(help="Such as cpu or cuda:0.")] = None,
+    threads: Annotated[int | None, typer.Option(help="torch threads.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Let a model answer, speculatively, and show where each token came from."""
+    conversation = _conversation(message, messages)
+    known = load_tools(tools) if tools is not None else ()
+    stack = parse(drafter)
+    if temperature < 0:
+        raise RequestError(f"--temperature must be at least 0, got {temperature}")
+    sampling = Sampling(temperature, top_k, top_p, seed) if temperature else None
+    count = models.set_threads(threads)
+    target = models.load(model, dtype, models.device_of(device))
+    request = target.request(
+        messages=conversation,
+        tools=known,
+        max_new_tokens=max_new_tokens,
+        stop_strings=stop or (),
+        sampling=sampling,
+    )
+    engine = Engine(
+        target,
+        stack,
+        budget=models.budget_of(budget, target, cost_curve),
+        hook=default_registry().hook,
+    )
+    console = Console()
+    palette = show.Palette()
+    assert target.codec is not None
+    writer = show.Writer(console, palette, target.codec.decoder())
+    steps = engine.stream(request)
+    while True:
+        try:
+            step = next(steps)
+        except StopIteration as end:
+            result: Result = end.value
+            break
+        if not as_json:
+            writer.write(step, request.stop_ids)
+    text = target.codec.decode([t for t in result.tokens if t not in request.stop_ids])
+    if as_json:
+        typer.echo(json.dumps(_record(result, text, drafter, target.label), ensure_ascii=False))
+        return
+    for error in result.errors:
+        console.print(f"drafter error: {error}", style="red", markup=False)
+    row = Run.of(drafter, [result])
+    console.print()
+    console.print(palette.legend())
+    console.print(
+        f"{row.tokens} tokens in {row.passes} passes, MAT {show.number(row.mat)}, "
+        f"{row.seconds:.2f} s on {target.ability.name}, {target.model.dtype}, {count} threads",
+        style="dim",
+        highlight=False,
+    )
+
+
+def _conversation(message: str | None, file: Path | None) -> list[Mapping[str, Any]]:
+    if (message is None) == (file is None):
+        raise RequestError("give either a message or --messages FILE")
+    if message is not None:
+        if not message.strip():
+            raise RequestError("the message is empty; say what the model should do")
+        return [{"role": "user", "content": message}]
+    assert file is not None
+    data = read_json(file, "messages")
+    good = (
+        isinstance(data, list)
+        and data
+        and all(isinstance(entry, dict) and isinstance(entry.get("role"), str) for entry in data)
+    )
+    if not good:
+        raise RequestError(
+            f"messages file {file} must hold a non-empty JSON list of objects with a 'role'"
+        )
+    return list(data)
+
+
+def _record(result: Result, text: str, drafter: str, label: str) -> dict[str, Any]:
+    run = Run.of(drafter, [result])
+    row = run.row(run)
+    for key in ("requests", "speedup", "decode_speedup", "identical"):
+        del row[key]
+    calls = [{"name": c.name, "arguments": dict(c.arguments)} for c in HERMES.parse(text)]
+    return {
+        "text": text,
+        "tool_calls": calls,
+        "finish": result.finish,
+        "target": label,
+        **row,
+        "phases": attrs.asdict(run.phases),
+        "errors": list(result.errors),
+    }

@@ -1,0 +1,122 @@
+"""Guard: the one place where a drafter's contract is checked and its errors are handled."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from specdec.errors import ContractError
+from specdec.interfaces import Drafter, DraftSession
+from specdec.request import Request, Result, Step
+from specdec.tree import EMPTY, DraftTree, Limit
+
+log = logging.getLogger("specdec")
+_warned: set[str] = set()
+
+
+def open_session(drafter: Drafter, request: Request, committed: Sequence[int] = ()) -> Guard:
+    """A checked session of `drafter`; compositions open their children with it too.
+
+    Under ``request.on_error == "plain"`` a drafter that raises is counted in `Guard.errors`,
+    warned about once per process, and not asked again for this request; its neighbours in a
+    composition go on. Under ``"raise"`` its error is raised.
+    """
+    return Guard(drafter, request, committed)
+
+
+class Guard(DraftSession):
+    """A session that keeps its contract or is left out."""
+
+    def __init__(self, drafter: Drafter, request: Request, committed: Sequence[int]) -> None:
+        self._drafter = drafter
+        self._request = request
+        self._errors: list[str] = []
+        self._session: DraftSession | None = None
+        self._attempt("start", lambda: self._open(committed))
+
+    def _open(self, committed: Sequence[int]) -> None:
+        session = self._drafter.start(self._request, committed)
+        if not isinstance(session, DraftSession):
+            raise ContractError(
+                f"{self._drafter!r} started a {type(session).__name__}; expected a DraftSession"
+            )
+        self._session = session
+
+    def _attempt(self, verb: str, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Exception as error:
+            if self._request.on_error == "raise":
+                raise
+            self._session = None
+            self._errors.append(f"{self._drafter!r}.{verb}: {type(error).__name__}: {error}")
+            kind = f"{type(self._drafter).__qualname__}.{verb}: {type(error).__name__}"
+            if kind not in _warned:
+                _warned.add(kind)
+                log.warning(
+                    "%s; %s goes on without this drafter (further errors of this kind are only "
+                    "counted)",
+                    self._errors[-1],
+                    self._request.id,
+                )
+
+    def prefilled(self, embedding: npt.NDArray[np.float32] | None) -> None:
+        """See `DraftSession.prefilled`."""
+        if session := self._session:
+            self._attempt("prefilled", lambda: session.prefilled(embedding))
+
+    def propose(self, tokens: Sequence[int], limit: Limit) -> DraftTree:
+        """The session's proposal if it keeps to `limit` and the vocabulary."""
+        found = EMPTY
+
+        def ask() -> None:
+            nonlocal found
+            if self._session is not None:
+                found = self._checked(self._session.propose(tokens, limit), limit)
+
+        self._attempt("propose", ask)
+        return found
+
+    def _checked(self, tree: DraftTree, limit: Limit) -> DraftTree:
+        if not isinstance(tree, DraftTree):
+            raise ContractError(
+                f"{self._drafter!r} proposed a {type(tree).__name__}; expected a DraftTree"
+            )
+        if not tree.tokens:
+            return tree
+        if len(tree) > limit.nodes:
+            raise ContractError(
+                f"{self._drafter!r} proposed {len(tree)} nodes for a budget of {limit.nodes}"
+            )
+        depth = int(tree.depths.max())
+        if depth > limit.depth:
+            raise ContractError(
+                f"{self._drafter!r} proposed a path of {depth} tokens where at most {limit.depth} "
+                "may follow"
+            )
+        low, high = min(tree.tokens), max(tree.tokens)
+        if low < 0 or (self._request.vocabulary and high >= self._request.vocabulary):
+            raise ContractError(
+                f"{self._drafter!r} proposed token {low if low < 0 else high}, outside the "
+                f"target's vocabulary of {self._request.vocabulary}"
+            )
+        return tree
+
+    def observe(self, step: Step) -> None:
+        """See `DraftSession.observe`."""
+        if session := self._session:
+            self._attempt("observe", lambda: session.observe(step))
+
+    def finish(self, result: Result) -> None:
+        """See `DraftSession.finish`."""
+        if session := self._session:
+            self._attempt("finish", lambda: session.finish(result))
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """Errors of this session and of the sessions inside it."""
+        inner = self._session.errors if self._session else ()
+        return (*self._errors, *inner)

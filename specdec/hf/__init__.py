@@ -1,0 +1,6 @@
+"""transformers: the target, its cache and its text codec. The only package that imports it."""
+
+from specdec.hf.codec import HFCodec
+from specdec.hf.target import HFTarget
+
+__all__ = ["HFCodec", "HFTarget"]

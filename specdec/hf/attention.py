@@ -1,0 +1,73 @@
+"""Attention over grouped query heads without a copy of the cache per head."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import torch
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+NAME: Final = "specdec_packed_sdpa"
+
+
+def packed_sdpa(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    **kwargs: Any,  # noqa: ANN401 - transformers' attention interface is open
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Transformers' sdpa with the queries packed per key/value head.
+
+    With a mask, transformers repeats keys and values for every query head (`repeat_kv`), a copy
+    of the whole cache at every layer. The groups' queries can instead be rows of one longer query
+    against the shared head: (1, H, q, D) becomes (1, H_kv, G * q, D).
+    """
+    groups = getattr(module, "num_key_value_groups", 1)
+    ordinary = kwargs.get("position_bias") is None and kwargs.get("softcap") is None
+    if attention_mask is None or groups == 1 or not ordinary:
+        result: tuple[torch.Tensor, torch.Tensor | None] = sdpa_attention_forward(
+            module, query, key, value, attention_mask, **kwargs
+        )
+        return result
+    batch, heads, length, size = query.shape
+    out = torch.nn.functional.scaled_dot_product_attention(
+        query.reshape(batch, heads // groups, groups * length, size),
+        key,
+        value,
+        attn_mask=_repeated(attention_mask, groups),
+        scale=kwargs.get("scaling"),
+    )
+    out = out.reshape(batch, heads, length, value.shape[-1])
+    return out.transpose(1, 2).contiguous(), None
+
+
+def _repeated(mask: torch.Tensor, groups: int) -> torch.Tensor:
+    """(1, 1, groups * q, kv) mask; the same for every layer of a pass, so it is made once."""
+    made: tuple[int, torch.Tensor] | None = getattr(mask, "_specdec_repeated", None)
+    if made is None or made[0] != groups:
+        made = groups, mask.repeat(1, 1, groups, 1)
+        mask._specdec_repeated = made  # type: ignore[attr-defined]
+    return made[1]
+
+
+AttentionInterface.register(NAME, packed_sdpa)
+AttentionMaskInterface.register(NAME, sdpa_mask)
+
+
+@contextmanager
+def packed(config: Any) -> Iterator[None]:  # noqa: ANN401 - transformers' configs are untyped
+    """Use `packed_sdpa` in place of sdpa inside the block; the caller holds the target's lock."""
+    if config._attn_implementation != "sdpa":
+        yield
+        return
+    config._attn_implementation = NAME
+    try:
+        yield
+    finally:
+        config._attn_implementation = "sdpa"

@@ -1,0 +1,160 @@
+"""What differs between the supported versions of transformers (5.16 to current), in one place."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers import DynamicCache, PreTrainedModel
+from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
+
+from specdec.errors import UnsupportedModel
+
+PLAIN_LAYERS = (DynamicLayer, DynamicSlidingWindowLayer)
+"""Cache layers that hold keys and values by position and nothing else."""
+
+
+def base_model(model: PreTrainedModel) -> Any:  # noqa: ANN401 - any architecture
+    """The model itself, behind any PEFT wrapper."""
+    unwrap: Any = getattr(model, "get_base_model", None)
+    return unwrap() if unwrap is not None else model
+
+
+def forward_parameters(model: PreTrainedModel) -> frozenset[str]:
+    """Names of the arguments of the model's own forward, behind any PEFT wrapper."""
+    inner = base_model(model)
+    # Decorators such as deprecate_kwarg keep the signature; accelerate's hooks keep the old method.
+    forward = getattr(inner, "_old_forward", inner.forward)
+    return frozenset(inspect.signature(forward).parameters)
+
+
+def cache_argument(parameters: frozenset[str]) -> str:
+    """The name under which forward takes the cache: `past_key_values` became `cache` in 5.24."""
+    for name in ("cache", "past_key_values"):
+        if name in parameters:
+            return name
+    raise UnsupportedModel(
+        "the model's forward takes no key/value cache (neither 'cache' nor 'past_key_values'); "
+        "only decoder-only models with a cache can be decoded speculatively"
+    )
+
+
+def plain_layers(config: Any, name: str) -> int:  # noqa: ANN401 - transformers' configs are untyped
+    """How many cache layers a model needs, all of them plain keys and values.
+
+    Raises:
+        UnsupportedModel: If a layer keeps anything that cannot be rolled back token by token
+            (recurrent and convolution states, compressed or indexed keys).
+    """
+    layers = DynamicCache(config=config).layers
+    strange = sorted({type(layer).__name__ for layer in layers if type(layer) not in PLAIN_LAYERS})
+    if strange:
+        raise UnsupportedModel(
+            f"{name} keeps {', '.join(strange)} in its cache, which cannot be rolled back to the "
+            "accepted tokens; decode this model with model.generate()"
+        )
+    return len(layers) or int(config.num_hidden_layers)
+
+
+class TreeLayer(CacheLayerMixin):
+    """Keys and values of one layer, written in place into spare capacity.
+
+    Transformers' own dynamic layer copies the whole cache at every step (`torch.cat`); this one
+    copies the new rows only, and on `keep` the accepted rows of the tail only. It also holds the
+    full history for sliding-window layers: the window is in the mask.
+    """
+
+    is_compileable = False
+    is_croppable = True
+    is_sliding = False
+    supports_early_init = True
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.capacity = capacity
+        self.length = 0
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        """Allocate on the device and in the dtype of the first states."""
+        self.device = key_states.device
+        self._keys = self._room(key_states)
+        self._values = self._room(value_states)
+        self.is_initialized = True
+
+    def _room(self, states: torch.Tensor) -> torch.Tensor:
+        batch, heads, _, size = states.shape
+        return states.new_zeros((batch, heads, self.capacity, size))
+
+    def update(
+        self,
+        key_states: torch.Tensor,
+        value_states: torch.Tensor,
+        *args: Any,  # noqa: ANN401, ARG002 - older versions pass cache_kwargs
+        **kwargs: Any,  # noqa: ANN401, ARG002
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Append (1, heads, q, size) states; returns views of everything kept so far."""
+        end = self.length + key_states.shape[-2]
+        if end > self.capacity:
+            self._grow(end)
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        self._keys[:, :, self.length : end] = key_states
+        self._values[:, :, self.length : end] = value_states
+        self.length = end
+        self.keys, self.values = self._keys[:, :, :end], self._values[:, :, :end]
+        return self.keys, self.values
+
+    def _grow(self, needed: int) -> None:
+        self.reserve(max(needed, self.capacity + self.capacity // 2))
+
+    def reserve(self, capacity: int) -> None:
+        """Make room for at least `capacity` tokens; what is kept stays."""
+        if capacity <= self.capacity:
+            return
+        self.capacity = capacity
+        if self.is_initialized:
+            for name in ("_keys", "_values"):
+                old = getattr(self, name)
+                new = self._room(old)
+                new[:, :, : self.length] = old[:, :, : self.length]
+                setattr(self, name, new)
+
+    def keep(self, length: int, rows: Sequence[int]) -> None:
+        """Keep the first `length` tokens and, behind them, these rows, rising and beyond them."""
+        if rows and rows[-1] != length + len(rows) - 1:
+            index = torch.tensor(rows, device=self.device)
+            for buffer in (self._keys, self._values):
+                # Indexing copies, so source and destination may overlap.
+                buffer[:, :, length : length + len(rows)] = buffer[:, :, index]
+        self.crop(length + len(rows) - self.length)
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Drop the last ``-tokens_to_remove`` tokens (a negative count, as in transformers)."""
+        if tokens_to_remove > 0 or -tokens_to_remove > self.length:
+            raise ValueError(
+                f"crop takes a negative count of at most {self.length} tokens, got "
+                f"{tokens_to_remove}"
+            )
+        self.length += tokens_to_remove
+        if self.is_initialized:
+            self.keys = self._keys[:, :, : self.length]
+            self.values = self._values[:, :, : self.length]
+
+    def get_mask_sizes(self, query_length: Any) -> tuple[int, int]:  # noqa: ANN401 - int or tensor
+        """Length and offset of the keys that a pass of `query_length` tokens sees."""
+        q = query_length.shape[0] if isinstance(query_length, torch.Tensor) else int(query_length)
+        return self.length + q, 0
+
+    def get_seq_length(self) -> int:
+        """Tokens kept."""
+        return self.length
+
+    def get_max_length(self) -> int:
+        """No maximum: the layer grows."""
+        return -1
+
+    def get_max_cache_shape(self) -> int:
+        """Older name of `get_max_length`."""
+        return -1

@@ -1,0 +1,107 @@
+"""Decider: the one place where processors, sampling, random numbers and stops meet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers import (
+    LogitsProcessorList,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from specdec.interfaces import Decision
+from specdec.request import Finish, Request, Sampling
+
+
+def sampling_processors(sampling: Sampling | None) -> LogitsProcessorList:
+    """Transformers' own warpers, in the order in which `generate` applies them."""
+    processors = LogitsProcessorList()
+    if sampling is not None:
+        if sampling.temperature != 1.0:
+            processors.append(TemperatureLogitsWarper(sampling.temperature))
+        if sampling.top_k:
+            processors.append(TopKLogitsWarper(top_k=sampling.top_k))
+        if sampling.top_p < 1.0:
+            processors.append(TopPLogitsWarper(top_p=sampling.top_p))
+    return processors
+
+
+class Decider:
+    """The target's choice of each next token of one request.
+
+    Every token it returns is committed, so its state (text seen, tokens left, generator) moves
+    exactly as in plain decoding and rejected branches never touch it.
+
+    Args:
+        request: The request.
+        last: Positions left in the model: the number of tokens that may still be emitted.
+    """
+
+    def __init__(self, request: Request, last: int) -> None:
+        self._request = request
+        self._sampling = request.sampling
+        self._processors: Any = LogitsProcessorList([*request.processors])
+        self._processors.extend(sampling_processors(request.sampling))
+        self._left = min(request.max_new_tokens, last)
+        self._limit: Finish = "length" if request.max_new_tokens <= last else "context"
+        self._ids: torch.Tensor | None = None
+        self._length = len(request.prompt)
+        self._decoder = request.codec.decoder() if request.codec and request.stop_strings else None
+        self._longest = max(map(len, request.stop_strings), default=0)
+        self._tail = ""
+        self._generator: torch.Generator | None = None
+        self.finish: Finish = "length"
+
+    def __call__(self, path_tokens: Sequence[int], row: torch.Tensor) -> Decision:  # noqa: ARG002
+        """Choose one token from the (V,) logits `row` that follow everything committed so far."""
+        # `generate` picks from logits cast to float32, in every dtype; so do we.
+        scores = row.to(torch.float32)
+        if self._processors:
+            scores = self._processors(self._seen(row.device), scores[None])[0]
+        if self._sampling is None:
+            token = int(scores.argmax())
+        else:
+            odds = torch.softmax(scores[None], dim=-1)
+            token = int(torch.multinomial(odds, 1, generator=self._source(row.device)))
+        if self._ids is not None:
+            self._ids[0, self._length] = token
+        self._length += 1
+        self._left -= 1
+        return Decision(token, self._stops(token))
+
+    def _seen(self, device: torch.device) -> torch.Tensor:
+        """(1, L) prompt and output so far, for processors that look at them."""
+        if self._ids is None:
+            room = len(self._request.prompt) + self._request.max_new_tokens
+            self._ids = torch.zeros((1, room), dtype=torch.long, device=device)
+            prompt = torch.tensor(self._request.prompt, device=device)
+            self._ids[0, : len(prompt)] = prompt
+        return self._ids[:, : self._length]
+
+    def _source(self, device: torch.device) -> torch.Generator | None:
+        if self._sampling is None or self._sampling.seed is None:
+            return None
+        if self._generator is None:
+            self._generator = torch.Generator(device).manual_seed(self._sampling.seed)
+        return self._generator
+
+    def _stops(self, token: int) -> bool:
+        if token in self._request.stop_ids:
+            self.finish = "stop_id"
+            return True
+        if self._decoder is not None:
+            # A stop string counts once the token that completes it is written; what was seen
+            # before that token has been searched already.
+            text = self._tail + self._decoder.push([token])
+            if any(stop in text for stop in self._request.stop_strings):
+                self.finish = "stop_string"
+                return True
+            self._tail = text[max(len(text) - self._longest + 1, 0) :]
+        if self._left <= 0:
+            self.finish = self._limit
+            return True
+        return False

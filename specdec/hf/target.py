@@ -1,0 +1,337 @@
+"""HFTarget: a transformers causal LM as the target of speculative decoding."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.cache_utils import Cache
+
+from specdec.calls.tools import Tool, read_tools
+from specdec.errors import RequestError
+from specdec.hf.attention import packed
+from specdec.hf.codec import HFCodec
+from specdec.hf.compat import TreeLayer
+from specdec.hf.decide import Decider
+from specdec.hf.limits import Ability, ability
+from specdec.hf.masks import positions, tree_masks
+from specdec.interfaces import Decision, Needs
+from specdec.request import Finish, Request, Sampling
+from specdec.tree import EMPTY, DraftTree
+
+RIDE = 512
+"""Prompt tokens that share the pass of the first draft.
+
+The draft rides along with the end of the prompt. A longer prompt goes first without a mask, since
+a mask over all of it would cost more (quadratic) than one more pass."""
+
+SPARE = 512
+"""Rows of cache allocated ahead of the prompt; the cache grows by half beyond that."""
+
+
+class HFTarget:
+    """A transformers causal LM, as it is: any device map, quantisation or adapter.
+
+    Args:
+        model: A decoder-only model in eval mode with sdpa or eager attention.
+        tokenizer: Its tokenizer, for messages, stop strings and text drafters.
+
+    Raises:
+        UnsupportedModel: If the model's output could not be reproduced exactly.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.codec = HFCodec(tokenizer) if tokenizer is not None else None
+        self.ability: Ability = ability(model)
+        self.config = model.config.get_text_config(decoder=True)
+        self.lock = threading.RLock()
+        self._rehearsal: _Session | None = None
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of token ids."""
+        return int(self.config.vocab_size)
+
+    @property
+    def label(self) -> str:
+        """Model, dtype, device and threads, for the record of a measurement."""
+        dtype = str(self.model.dtype).removeprefix("torch.")
+        threads = torch.get_num_threads()
+        return f"{self.ability.name} {dtype} {self.device} {threads} threads"
+
+    @property
+    def device(self) -> torch.device:
+        """Where token ids enter the model."""
+        weight = self.model.get_input_embeddings().weight
+        assert isinstance(weight, torch.Tensor)
+        return weight.device
+
+    def request(
+        self,
+        prompt: str | Sequence[int] | None = None,
+        *,
+        messages: Iterable[Mapping[str, Any]] = (),
+        tools: Iterable[Tool | Mapping[str, Any]] = (),
+        max_new_tokens: int = 256,
+        stop_strings: Iterable[str] = (),
+        sampling: Sampling | None = None,
+        **fields: Any,  # noqa: ANN401 - further fields of Request, checked by it
+    ) -> Request:
+        """A request for this model, rendered and encoded, with its own end-of-sequence ids.
+
+        Args:
+            prompt: Text or token ids; or leave it out and give `messages`.
+            messages: A conversation in the OpenAI form, rendered with the model's chat template.
+            tools: Functions the model may call, in the OpenAI form.
+            max_new_tokens: The most tokens to emit.
+            stop_strings: Texts that end generation.
+            sampling: How tokens are drawn; greedy by default.
+            **fields: Further fields of `Request`, such as ``tenant`` or ``stop_ids``.
+
+        Raises:
+            RequestError: If neither or both of prompt and messages are given, no tokenizer is
+                known where one is needed, or the chat template refuses the messages.
+        """
+        messages = tuple(messages)
+        known = read_tools(tools)
+        if (prompt is None) == (not messages):
+            raise RequestError("a request needs either a prompt or messages, not both and not none")
+        if prompt is None or isinstance(prompt, str):
+            if self.tokenizer is None:
+                raise RequestError(
+                    "text needs a tokenizer; build the target with HFTarget(model, tokenizer)"
+                )
+            prompt = self._render(messages, known) if prompt is None else self._encode(prompt)
+        fields.setdefault("stop_ids", self.stop_ids())
+        return Request(
+            prompt=prompt,
+            max_new_tokens=max_new_tokens,
+            stop_strings=tuple(stop_strings),
+            sampling=sampling,
+            codec=self.codec,
+            tools=known,
+            messages=messages,
+            **fields,
+        )
+
+    def _encode(self, text: str) -> list[int]:
+        assert self.tokenizer is not None
+        ids: list[int] = self.tokenizer(text)["input_ids"]
+        return ids
+
+    def _render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]) -> list[int]:
+        assert self.tokenizer is not None
+        try:
+            text = self.tokenizer.apply_chat_template(
+                [dict(message) for message in messages],
+                tools=[tool.to_openai() for tool in tools] or None,
+                add_generation_prompt=True,
+                tokenize=False,
+            )
+        except Exception as error:
+            raise RequestError(
+                f"the chat template of {self.ability.name} cannot render these messages: {error}"
+            ) from error
+        assert isinstance(text, str)
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids
+
+    def stop_ids(self) -> frozenset[int]:
+        """The model's end-of-sequence ids, from its generation config."""
+        config = getattr(self.model, "generation_config", None)
+        ids = getattr(config, "eos_token_id", None)
+        if ids is None:
+            ids = getattr(self.config, "eos_token_id", None)
+        return frozenset() if ids is None else frozenset([ids] if isinstance(ids, int) else ids)
+
+    def start(self, request: Request, needs: Needs) -> _Session:
+        """See `specdec.engine.Target.start`.
+
+        Raises:
+            RequestError: If the prompt leaves no room in the model's context or holds an id
+                outside its vocabulary.
+        """
+        length = len(request.prompt)
+        if length >= self.ability.context:
+            raise RequestError(
+                f"{request.id}: the prompt has {length} tokens, but {self.ability.name} has "
+                f"{self.ability.context} positions and needs at least one for its output; shorten "
+                "the prompt"
+            )
+        low, high = min(request.prompt), max(request.prompt)
+        if low < 0 or high >= self.vocabulary:
+            raise RequestError(
+                f"{request.id}: the prompt holds token {low if low < 0 else high}, outside the "
+                f"vocabulary of {self.vocabulary}; was it encoded with another model's tokenizer?"
+            )
+        return _Session(self, request, needs)
+
+    def pass_seconds(self, nodes: int, kv_length: int) -> float:
+        """Wall-clock seconds of one pass of a root and `nodes` nodes.
+
+        The cache is filled by length only: what its rows hold does not matter for the time.
+        """
+        kv_length = min(kv_length, self.ability.context - nodes - 2)
+        with self.lock:
+            if self._rehearsal is None:
+                self._rehearsal = _Session(self, Request((0,), 1), Needs())
+                self._rehearsal.forward((0,), EMPTY)
+            session = self._rehearsal
+            session.pretend(kv_length)
+            tree = DraftTree.chain(range(nodes), source="rehearsal")
+            start = time.perf_counter()
+            logits = session.forward((0,), tree)
+            logits[-1, 0].item()  # waits for the device
+            return time.perf_counter() - start
+
+
+class _Session:
+    """One request on an HFTarget; see `specdec.engine.TargetSession`."""
+
+    def __init__(self, target: HFTarget, request: Request, needs: Needs) -> None:
+        able = target.ability
+        self._target = target
+        self._able = able
+        self._needs = needs
+        room = len(request.prompt) + min(request.max_new_tokens, SPARE) + 128
+        self._layers = [TreeLayer(room) for _ in range(able.layers)]
+        self._cache = Cache(layers=list(self._layers))
+        self._ids = list(request.prompt)
+        self._committed = 0  # tokens of the request in the cache
+        self._fed = 0  # tokens of the last pass before its nodes
+        self._tree = EMPTY
+        self._logits = torch.empty(0)
+        self._decider = Decider(request, able.table - len(request.prompt))
+        self.embedding: npt.NDArray[np.float32] | None = None
+
+    @property
+    def kv_length(self) -> int:
+        return self._committed
+
+    @property
+    def finish(self) -> Finish:
+        return self._decider.finish
+
+    def depth(self, pending: int) -> int:
+        root = self._committed + pending - 1
+        # generate() recomputes the whole text in this pass; it is kept plain.
+        if self._able.recomputes and root == self._able.switch:
+            return 0
+        return self._able.depth(root)
+
+    @torch.inference_mode()
+    def decide(self, path_tokens: Sequence[int], row: torch.Tensor) -> Decision:
+        decision = self._decider(path_tokens, row)
+        self._ids.append(decision.token)
+        return decision
+
+    @torch.inference_mode()
+    def forward(self, pending: Sequence[int], tree: DraftTree) -> torch.Tensor:
+        root = self._committed + len(pending) - 1
+        if self._able.recomputes and root == self._able.switch and self._committed:
+            pending = self._ids[: root + 1]
+            self._keep(0, ())
+        first = not self._committed
+        if tree.tokens and len(pending) > RIDE:
+            self._pass(pending[:-RIDE], EMPTY)
+            self._keep(len(pending) - RIDE, ())
+            pending = pending[-RIDE:]
+        watch = first and self._needs.embedding
+        logits = self._pass(pending, tree, watch=watch)
+        self._fed = self._committed + len(pending)
+        self._tree = tree
+        self._logits = logits
+        return logits
+
+    def _pass(self, ids: Sequence[int], tree: DraftTree, *, watch: bool = False) -> torch.Tensor:
+        """(1 + N, V) logits of one call of the model."""
+        target, able, rows = self._target, self._able, 1 + len(tree)
+        device = target.device
+        arguments: dict[str, Any] = {
+            able.cache_name: self._cache,
+            "input_ids": torch.tensor([[*ids, *tree.tokens]], device=device),
+            "position_ids": positions(self._committed, len(ids), tree).to(device),
+            "use_cache": True,
+        }
+        if tree.tokens:
+            arguments["attention_mask"] = tree_masks(
+                able.masks, self._committed, len(ids), tree, target.model.dtype, device
+            )
+        if able.keeps_logits:
+            arguments["logits_to_keep"] = rows
+        hook = self._watch(rows) if watch else None
+        try:
+            with packed(target.config):
+                output = target.model(**arguments)
+        finally:
+            if hook is not None:
+                hook.remove()
+        logits: torch.Tensor = output.logits[0, -rows:]
+        return logits
+
+    def _watch(self, rows: int) -> torch.utils.hooks.RemovableHandle:
+        """Take the root's hidden state where it enters the output embedding."""
+        head: torch.nn.Module = self._target.model.get_output_embeddings()
+
+        def take(_: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+            hidden = inputs[0][0, -rows]
+            self.embedding = hidden.to(device="cpu", dtype=torch.float32).numpy().copy()
+
+        return head.register_forward_pre_hook(take)
+
+    @torch.inference_mode()
+    def commit(self, path: Sequence[int]) -> None:
+        self._keep(self._fed, [self._fed + node for node in path])
+
+    def _keep(self, length: int, rows: Sequence[int]) -> None:
+        for layer in self._layers:
+            layer.keep(length, rows)
+        self._committed = length + len(rows)
+
+    def pretend(self, kv_length: int) -> None:
+        """Act as if the cache held `kv_length` tokens."""
+        for layer in self._layers:
+            layer.reserve(kv_length + 128)
+            layer.length = kv_length
+        self._committed = kv_length
+
+    def top_ids(self, k: int) -> npt.NDArray[np.int64]:
+        return top_ids(self._logits, k)
+
+    def close(self) -> None:
+        self._layers.clear()
+        self._cache = Cache(layers=[])
+        self._logits = torch.empty(0)
+
+
+@torch.inference_mode()
+def top_ids(logits: torch.Tensor, k: int, *, chunk: int = 64) -> npt.NDArray[np.int64]:
+    """(rows, k) ids of the largest logits of each row, largest first.
+
+    The k largest of a row lie in the k chunks with the largest maxima, so only those are sorted.
+    """
+    rows, size = logits.shape
+    k = min(k, size)
+    whole = size // chunk
+    if whole <= k:
+        return logits.topk(k, dim=-1).indices.cpu().numpy()
+    body = logits[:, : whole * chunk].reshape(rows, whole, chunk)
+    best = body.amax(-1).topk(k, dim=-1).indices  # (rows, k) chunks
+    picked = body.gather(1, best[:, :, None].expand(-1, -1, chunk)).reshape(rows, k * chunk)
+    ids = (best[:, :, None] * chunk + torch.arange(chunk, device=logits.device)).reshape(rows, -1)
+    rest = logits[:, whole * chunk :]
+    if rest.shape[1]:
+        picked = torch.cat([picked, rest], dim=-1)
+        tail = torch.arange(whole * chunk, size, device=logits.device).expand(rows, -1)
+        ids = torch.cat([ids, tail], dim=-1)
+    return ids.gather(1, picked.topk(k, dim=-1).indices).cpu().numpy()

@@ -1,0 +1,44 @@
+"""PerTenant: learned tables that never cross tenants, and never grow without bound."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class PerTenant(Generic[T]):
+    """One table per tenant, made on first use; the least recently used goes first.
+
+    Args:
+        make: Builds an empty table.
+        capacity: The most tenants kept.
+    """
+
+    def __init__(self, make: Callable[[], T], *, capacity: int = 16) -> None:
+        if capacity < 1:
+            raise ValueError(f"capacity must be at least 1 tenant, got {capacity}")
+        self._make = make
+        self._capacity = capacity
+        self._tables: OrderedDict[str, T] = OrderedDict()
+
+    def __getitem__(self, tenant: str) -> T:
+        """The tenant's table."""
+        if tenant not in self._tables:
+            self._tables[tenant] = self._make()
+        self._tables.move_to_end(tenant)
+        while len(self._tables) > self._capacity:
+            self._tables.popitem(last=False)
+        return self._tables[tenant]
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(tuple(self._tables))
+
+    def clear(self) -> None:
+        """Drop every table."""
+        self._tables.clear()

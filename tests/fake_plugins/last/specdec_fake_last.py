@@ -1,0 +1,1 @@
+"""A sound plugin that is loaded after all others; it brings nothing."""
