@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache
 
 import pytest
+import transformers as hf
 from models import (
     FAMILIES,
     SWITCH,
     TABLE,
+    build,
     junk,
     mixed,
     oracle,
@@ -55,7 +57,7 @@ LENGTHS = {
 TOKENS = 24
 
 
-@lru_cache(maxsize=None)
+@cache
 def truth_of(family: str, attention: str, length: int) -> tuple[int, ...]:
     return tuple(reference(tiny(family, attention), prompt_of(length), TOKENS))
 
@@ -158,14 +160,18 @@ def test_the_end_of_a_position_table_finishes_the_request() -> None:
 
 def test_a_draft_near_the_end_of_a_rotary_table_stays_inside_it() -> None:
     """GPT-J's sines are a table too: a draft may not look up a row behind the last."""
-    import transformers as hf
-    from models import build
-
     config = hf.GPTJConfig(
-        vocab_size=67, n_embd=32, n_layer=2, n_head=4, n_positions=TABLE, rotary_dim=4,
-        bos_token_id=None, eos_token_id=None, tie_word_embeddings=False,
+        vocab_size=67,
+        n_embd=32,
+        n_layer=2,
+        n_head=4,
+        n_positions=TABLE,
+        rotary_dim=4,
+        bos_token_id=None,
+        eos_token_id=None,
+        tie_word_embeddings=False,
     )
-    model, prompt = HFTarget(build(config)), prompt_of(TABLE - 6)
+    model, prompt = HFTarget(build(config, attention="eager")), prompt_of(TABLE - 6)
     truth = reference(model.model, prompt, 6)
     stop = next(i for i in range(1, 6) if truth[i] not in truth[:i])
     result = Engine(model, junk(nodes=60), on_error="raise").generate(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import numpy as np
 import pytest
 import torch
@@ -9,12 +10,15 @@ from models import FAMILIES, SWITCH, TABLE, check_rows, junk, prompt_of, tiny, t
 
 from specdec.hf import HFTarget, masks, target
 from specdec.hf.masks import MaskPlan, additive_mask
-from specdec.tree import ROOT, DraftTree, layout
+from specdec.tree import ROOT, DraftTree, Limit, layout
 
-CLOSE = {"sdpa": 1e-9, "eager": 1e-4}
-"""Eager attention takes its softmax in float32 whatever the model's dtype."""
+CLOSE = {"sdpa": 1e-5, "eager": 1e-4}
+"""Norms are taken in float32 whatever the model's dtype, and under eager the softmax too.
 
-FAULT = 1e-3
+Most rows agree to 1e-15; where a sum falls on a border of float32, one in thousands is off by
+some 1e-6."""
+
+FAULT = 0.05
 """The least difference that any fault of this file causes."""
 
 
@@ -58,7 +62,7 @@ def test_rows_hold_for_a_long_prompt_split_beyond_the_switch_of_a_longrope(
 
 def causal_mask(*args: object) -> torch.Tensor:
     """The mask of a chain of as many nodes as the tree has."""
-    plan, cached, pending, tree, dtype, device = args
+    _plan, cached, pending, tree, dtype, device = args
     chain = DraftTree.chain(range(len(tree)), source="causal")  # type: ignore[arg-type]
     return additive_mask(cached, pending, chain, None, dtype, device)  # type: ignore[arg-type]
 
@@ -69,17 +73,13 @@ def flat_positions(cached: int, pending: int, tree: DraftTree) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2", "phi3-longrope"])
-def test_the_row_check_notices_a_causal_mask(
-    family: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_row_check_notices_a_causal_mask(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target, "tree_masks", causal_mask)
     assert check_rows(HFTarget(tiny(family)), prompt_of(9), 12).worst > FAULT
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2", "gemma3-mixed"])
-def test_the_row_check_notices_flat_positions(
-    family: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_row_check_notices_flat_positions(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target, "positions", flat_positions)
     assert check_rows(HFTarget(tiny(family)), prompt_of(9), 12).worst > FAULT
 
@@ -133,18 +133,10 @@ def test_the_row_check_notices_a_cache_that_was_not_computed_anew(
     """Phi-3 with a stale cache beyond its switch; generate() computes it anew."""
     model = HFTarget(tiny("phi3-longrope"))
     stale = HFTarget(tiny("phi3-longrope"))
-    monkeypatch.setattr(
-        stale, "ability", _with(stale.ability, recomputes=False)
-    )
+    monkeypatch.setattr(stale, "ability", attrs.evolve(stale.ability, recomputes=False))
     prompt = prompt_of(SWITCH - 6)
     assert check_rows(model, prompt, 16).worst < CLOSE["sdpa"]
     assert check_rows(stale, prompt, 16).worst > FAULT
-
-
-def _with(ability: object, **changes: object) -> object:
-    import attrs
-
-    return attrs.evolve(ability, **changes)  # type: ignore[misc]
 
 
 def test_a_mask_shows_ancestors_only_and_the_window_by_position() -> None:
@@ -164,8 +156,6 @@ def test_a_mask_shows_ancestors_only_and_the_window_by_position() -> None:
 
 def test_junk_trees_are_trees() -> None:
     """The helper behind this file: several branches, several levels."""
-    from specdec.tree import Limit
-
     tree = junk(nodes=20).offer((1, 2), Limit(20, 6))
     assert len(tree) > 10
     assert tree.depths.max() > 2

@@ -28,7 +28,11 @@ class CharCodec:
 
     vocabulary: Final = DIGITS + 8
 
-    def encode(self, text: str, after: Sequence[int] = ()) -> tuple[int, ...]:
+    def encode(
+        self,
+        text: str,
+        after: Sequence[int] = (),  # noqa: ARG002 - characters never merge
+    ) -> tuple[int, ...]:
         """The ids of `text`; what stands before it makes no difference."""
         ids: list[int] = []
         for character in text:

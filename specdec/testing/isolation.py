@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
+from typing import Final
 
 import numpy as np
 
 from specdec.testing.checks import CheckSkipped, Factory, during, fail_unless
 from specdec.testing.replay import ask, play, recordings, same, tell
+
+STRANGER: Final = "somebody else"
+"""A tenant whom only the drafter that is restored over has served."""
 
 
 def requests_do_not_leak(factory: Factory) -> None:
@@ -48,35 +52,37 @@ def state_round_trips(factory: Factory) -> None:
     saved = pickle.dumps(state)
     new, used = factory(), factory()
     for recording in recordings(taught.needs.top_k):
-        session = used.start(recording.asked_by("somebody else"))
+        session = used.start(recording.asked_by(STRANGER))
         play(session, recording)
         session.finish(recording.result)
     for drafter, what in ((new, "a new"), (used, "a used")):
         with during(f"restoring {what} drafter"):
             drafter.restore(pickle.loads(saved))
     for recording in recordings(taught.needs.top_k):
-        # All three go on learning alike.
-        drafts = play(taught.start(recording.request), recording)
-        for drafter, what in ((new, "a new"), (used, "a used")):
-            restored = play(drafter.start(recording.request), recording)
-            blame = f"{what} {drafter!r} after restore(state()) differs from the one it copies"
-            same(drafts, restored, recording, blame)
+        for request in (recording.request, recording.asked_by(STRANGER)):
+            # All three go on learning alike.
+            drafts = play(taught.start(request), recording)
+            for drafter, what in ((new, "a new"), (used, "a used")):
+                restored = play(drafter.start(request), recording)
+                blame = f"{what} {drafter!r} after restore(state()) differs from the one it copies"
+                same(drafts, restored, recording, blame)
 
 
 def _isolated(factory: Factory, *, first: str, second: str, cure: str) -> None:
     """Requests of the tenant `second` do not notice those of the tenant `first`."""
     drafter = factory()
-    for recording in recordings(drafter.needs.top_k):
+    played = list(recordings(drafter.needs.top_k))
+    for recording, neighbour in zip(played, (*played[1:], played[0]), strict=True):
         alone = play(factory().start(recording.asked_by(second)), recording)
         shared = factory()
         # The same request comes last before the look: a memory of any kind finds it.
-        for earlier in (*recordings(drafter.needs.top_k), recording):
+        for earlier in (neighbour, recording):
             session = shared.start(earlier.asked_by(first))
             play(session, earlier)
             session.finish(earlier.result)
         after = play(shared.start(recording.asked_by(second)), recording)
         same(alone, after, recording, f"{drafter!r} is changed by earlier requests ({cure})")
-        for other in recordings(drafter.needs.top_k):
+        for other in (neighbour, recording):
             mixed = factory()
             here = mixed.start(recording.asked_by(second))
             there = mixed.start(other.asked_by(first))

@@ -36,7 +36,11 @@ class Neighbour(Drafter):
     def __init__(self, target: OracleTarget) -> None:
         self.target = target
 
-    def start(self, request: Request, committed: Sequence[int] = ()) -> DraftSession:
+    def start(
+        self,
+        request: Request,
+        committed: Sequence[int] = (),  # noqa: ARG002 - read off `tokens`
+    ) -> DraftSession:
         """See `Drafter.start`."""
         return _NeighbourSession(self.target, request.prompt)
 
@@ -137,7 +141,9 @@ def _recorded(name: str, top_k: int, *, plain: bool) -> Recording:
     return record(given, Fallback() if plain else Neighbour(given.target), top_k)
 
 
-def recordings(drafter: Drafter, *, long: bool = False, plain: bool = False) -> Iterator[Recording]:
+def recordings(
+    top_k: int = TOP_K, *, long: bool = False, plain: bool = False
+) -> Iterator[Recording]:
     """Every case, decoded with the neighbour's drafts, or with none at all if `plain`.
 
     They are made once. Their steps hold `top_k` ids, or `TOP_K` if that is more.

@@ -28,7 +28,7 @@ def output_is_unchanged(factory: Factory) -> None:
                 result = Engine(given.target, drafter, on_error="raise").generate(request)
             fail_unless(
                 result.tokens == given.target.plain(request),
-                f"{drafter!r} changed the output of {given.name!r}; does it write to its arguments?",
+                f"{drafter!r} changed the output of {given.name!r}; does it change its arguments?",
             )
 
 

@@ -14,8 +14,8 @@ from specdec.engine import Engine
 from specdec.interfaces import Decision, Verdict, Verifier
 from specdec.request import Sampling
 from specdec.testing.cases import cases
-from specdec.testing.chi_square import chi_square, critical
 from specdec.testing.checks import Check, Factory, during, fail_unless, parametrize
+from specdec.testing.chi_square import chi_square, critical
 from specdec.testing.replay import Neighbour
 from specdec.tree import EMPTY, ROOT, DraftTree, Limit
 
@@ -259,7 +259,7 @@ class _Sampled:
     def __init__(self, seed: int) -> None:
         self._generator = torch.Generator().manual_seed(seed)
 
-    def __call__(self, path_tokens: Sequence[int], row: torch.Tensor) -> Decision:
+    def __call__(self, _: Sequence[int], row: torch.Tensor) -> Decision:
         odds = torch.softmax(row, dim=-1)
         return Decision(int(torch.multinomial(odds, 1, generator=self._generator)), stop=False)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+
 from specdec.errors import SpecdecError
 
 PACKAGE = "bfcl_eval"
@@ -88,7 +89,7 @@ def read_examples(data: Path) -> list[Example]:
         MissingData: If there are none, or a file is not in the expected form.
     """
     examples = []
-    for questions in (path for name in SETS for path in sorted(data.glob(f"BFCL_v*_{name}.json"))):
+    for questions in _question_files(data):
         try:
             answers = {row["id"]: row for row in _rows(data / "possible_answer" / questions.name)}
             examples += [
@@ -96,7 +97,7 @@ def read_examples(data: Path) -> list[Example]:
                 for row in _rows(questions)
                 if row["id"] in answers
             ]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise MissingData(
                 f"{questions} is not in the form this script reads "
                 f"({type(error).__name__}: {error}); run: {INSTALL}"
@@ -132,6 +133,12 @@ def _share(name: str) -> float:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") / 2**32
 
 
+def _question_files(data: Path) -> list[Path]:
+    # BFCL_v4_live_multiple.json is the set live_multiple, in the benchmark's version 4.
+    sets = {path.stem.split("_", 2)[-1]: path for path in data.glob("BFCL_v*.json")}
+    return [sets[name] for name in SETS if name in sets]
+
+
 def _rows(path: Path) -> list[dict[str, Any]]:
     lines = path.read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines if line.strip()]
@@ -144,11 +151,17 @@ def _example(row: Mapping[str, Any], truth: Sequence[Mapping[str, Any]]) -> Exam
         for call in truth
         for name, accepted in call.items()
     )
-    tools = tuple(
-        {"type": "function", "function": {**function, "parameters": _schema(function["parameters"])}}
-        for function in functions.values()
+    return Example(
+        id=row["id"],
+        messages=tuple(row["question"][0]),
+        tools=tuple(_tool(function) for function in functions.values()),
+        calls=calls,
     )
-    return Example(row["id"], tuple(row["question"][0]), tools, calls)
+
+
+def _tool(function: Mapping[str, Any]) -> dict[str, Any]:
+    described = {**function, "parameters": _schema(function["parameters"])}
+    return {"type": "function", "function": described}
 
 
 def _arguments(accepted: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,7 +169,7 @@ def _arguments(accepted: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[s
     arguments = {}
     for name, values in accepted.items():
         # An empty string among the acceptable values says that the argument may be left out.
-        if values[0] == "" and name not in required:
+        if not values or (values[0] == "" and name not in required):
             continue
         given = [value for value in values if value != ""] or values
         arguments[name] = _first(given[0])
@@ -182,7 +195,7 @@ def _schema(node: Any) -> Any:  # noqa: ANN401 - any JSON value
         return [_schema(item) for item in node]
     if not isinstance(node, dict):
         return node
-    schema = {}
+    schema: dict[str, Any] = {}
     for key, value in node.items():
         if key == "properties" and isinstance(value, dict):
             # Names of arguments, not keywords: an argument may well be called "type".
@@ -191,6 +204,8 @@ def _schema(node: Any) -> Any:  # noqa: ANN401 - any JSON value
             kind = _TYPES.get(value.lower(), value.lower())
             if kind in _JSON_TYPES:
                 schema[key] = kind
+        elif key == "optional":
+            continue  # no keyword of JSON Schema; "required" says it already
         elif key in {"default", "enum", "const", "example", "examples"}:
             schema[key] = value
         else:

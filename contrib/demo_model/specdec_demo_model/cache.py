@@ -135,12 +135,10 @@ def _prune(current: Path) -> None:
         times = {path: path.stat().st_mtime for path in current.parent.iterdir() if path.is_dir()}
         temporary = {path for path in times if path.name.startswith((".new-", ".old-"))}
         doomed = [path for path in temporary if times[path] < time.time() - _STALE_SECONDS]
-        entries = sorted(
-            (path for path in times if path not in temporary and path != current),
-            key=lambda path: times[path],
-            reverse=True,
-        )
-        doomed += [path for path in entries[_KEPT - 1 :] if (path / _MANIFEST).is_file()]
+        # Only what this module wrote: the folder may be one that the user shares with other files.
+        others = [path for path in times.keys() - temporary if (path / _MANIFEST).is_file()]
+        others.sort(key=lambda path: times[path], reverse=True)
+        doomed += [path for path in others if path != current][_KEPT - 1 :]
         for path in doomed:
             shutil.rmtree(path, ignore_errors=True)
 

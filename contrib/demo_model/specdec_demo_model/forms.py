@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -86,18 +87,28 @@ def api_bank(example: Example, tokenizer: PreTrainedTokenizerBase) -> tuple[str,
 
 
 def encode(
-    examples: Sequence[Example], tokenizer: PreTrainedTokenizerBase, *, longest: int
+    examples: Sequence[Example],
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    longest: int,
+    seed: int = 0,
 ) -> list[Encoded]:
     """Every other example in the Hermes form, the others in API-Bank's, as tokens.
+
+    The tools of each are put in a random order, or the place would give the right one away.
 
     Args:
         examples: What to encode, already shuffled.
         tokenizer: The model's, with the chat template of this package.
         longest: Examples with more tokens than this are left out.
+        seed: Of the order of the tools.
     """
+    order = random.Random(seed)
     encoded = []
     for number, example in enumerate(examples):
-        prompt, answer = (api_bank if number % 2 else hermes)(example, tokenizer)
+        tools = tuple(order.sample(example.tools, len(example.tools)))
+        write = api_bank if number % 2 else hermes
+        prompt, answer = write(attrs.evolve(example, tools=tools), tokenizer)
         # Apart, as in use: the model answers after a prompt that was encoded without the answer.
         before = tokenizer.encode(prompt, add_special_tokens=False)
         after = tokenizer.encode(answer, add_special_tokens=False)

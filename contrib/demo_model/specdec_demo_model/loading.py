@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import warnings
-from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
-from specdec.errors import SpecdecError
 
+from specdec.errors import SpecdecError
 from specdec_demo_model import cache as _cache
 from specdec_demo_model.paths import ADAPTER, CHAT_TEMPLATE
+from specdec_demo_model.quiet import quiet
 from specdec_demo_model.weights import find_weights, read_base
 
 if TYPE_CHECKING:
@@ -51,7 +49,7 @@ def load(
     for name in _ADAPTER_FILES:
         if not (adapter / name).is_file():
             raise SpecdecError(f"the adapter folder {adapter} has no file {name}")
-    with _quiet():
+    with quiet():
         if cache is False:
             model, tokenizer = convert(weights, adapter)
         else:
@@ -78,15 +76,17 @@ def convert(weights: Path, adapter: Path = ADAPTER) -> Loaded:
 
 def _key(weights: Path, adapter: Path) -> str:
     versions = [f"{name}=={metadata.version(name)}" for name in _VERSIONS_THAT_MATTER]
-    return _cache.digest([weights, *(adapter / name for name in _ADAPTER_FILES)], [_FORMAT, *versions])
+    files = [weights, *(adapter / name for name in _ADAPTER_FILES)]
+    return _cache.digest(files, [_FORMAT, *versions])
 
 
 def _read(entry: Path, dtype: torch.dtype) -> Loaded:
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-    model, report = LlamaForCausalLM.from_pretrained(
+    loaded: Any = LlamaForCausalLM.from_pretrained(
         entry, dtype=dtype, local_files_only=True, output_loading_info=True
     )
+    model, report = loaded
     wrong = [name for kind in report.values() for name in kind]
     if wrong:
         raise _cache.DamagedEntry(f"unexpected or missing weights, first {wrong[0]}")
@@ -120,21 +120,3 @@ def _finish(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None
         pad_token_id=model.config.pad_token_id,
     )
     tokenizer.chat_template = CHAT_TEMPLATE.read_text(encoding="utf-8")
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """No progress bars and no advice from the libraries while loading."""
-    from transformers.utils import logging
-
-    bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import torch
 import typer
-from specdec.errors import SpecdecError
 
+from specdec.errors import SpecdecError
 from specdec_demo_model import bfcl, forms
 from specdec_demo_model.paths import CHAT_TEMPLATE
+from specdec_demo_model.quiet import quiet
 from specdec_demo_model.weights import find_weights, read_base
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def train(
     batch: int = BATCH,
     peak_rate: float = PEAK_RATE,
     seed: int = 0,
-    report: Callable[[int, float], None] = lambda step, loss: None,
+    report: Callable[[int, float], None] | None = None,
 ) -> list[float]:
     """Trains the adapter in place: AdamW, a short warm-up, then a cosine down to zero.
 
@@ -98,13 +99,14 @@ def train(
     for step, rows in enumerate(itertools.islice(_batches(examples, batch, seed), steps), 1):
         with torch.autocast(device.type, dtype=torch.bfloat16):
             loss = _loss(model, rows, pad_id, device)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
         schedule.step()
         losses.append(loss.item())
-        report(step, losses[-1])
+        if report is not None:
+            report(step, losses[-1])
     model.eval()
     return losses
 
@@ -125,9 +127,7 @@ def _rate(step: int, steps: int) -> float:
     return 0.5 * (1 + math.cos(math.pi * (step - warm_up) / max(1, steps - warm_up)))
 
 
-def _batches(
-    examples: Sequence[Encoded], batch: int, seed: int
-) -> Iterator[Sequence[Encoded]]:
+def _batches(examples: Sequence[Encoded], batch: int, seed: int) -> Iterator[Sequence[Encoded]]:
     order = random.Random(seed)
     while True:
         shuffled = order.sample(examples, len(examples))
@@ -144,9 +144,7 @@ def _loss(
     pads = [width - len(row.ids) for row in rows]
     ids = [[pad_id] * pad + list(row.ids) for pad, row in zip(pads, rows, strict=True)]
     seen = [[0] * pad + [1] * len(row.ids) for pad, row in zip(pads, rows, strict=True)]
-    labels = [
-        [_IGNORED] * (answer - row.answer) + list(row.ids[-row.answer :]) for row in rows
-    ]
+    labels = [[_IGNORED] * (answer - row.answer) + list(row.ids[-row.answer :]) for row in rows]
     mask = torch.tensor(seen, device=device)
     logits = model(
         input_ids=torch.tensor(ids, device=device),
@@ -176,16 +174,17 @@ def main(
         out.mkdir(parents=True, exist_ok=True)  # before the long part, not after it
         examples, kept = bfcl.split(bfcl.read_examples(data))
         random.Random(seed).shuffle(examples)
-        model, tokenizer = read_base(weights)
+        with quiet():
+            model, tokenizer = read_base(weights)
         tokenizer.chat_template = CHAT_TEMPLATE.read_text(encoding="utf-8")
-        encoded = forms.encode(examples, tokenizer, longest=LONGEST)
+        encoded = forms.encode(examples, tokenizer, longest=LONGEST, seed=seed)
         typer.echo(f"{len(encoded)} examples to train on, {len(kept)} held out")
         adapted = add_adapter(model)
         train(
             adapted,
             encoded,
             steps=steps,
-            pad_id=model.config.pad_token_id,
+            pad_id=int(tokenizer.pad_token_id),
             seed=seed,
             report=lambda step, loss: typer.echo(f"step {step}/{steps}  loss {loss:.3f}"),
         )

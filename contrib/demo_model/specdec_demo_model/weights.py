@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+
 from specdec.errors import SpecdecError
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def read_base(path: Path) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
         config = _config(fields)
         state = _state(reader, config)
         tokenizer = _tokenizer(fields)
-    except (OSError, ValueError, KeyError, IndexError) as error:
+    except Exception as error:  # whatever the readers trip over, down to plain Exception
         raise MissingWeights(
             f"{path} is damaged or not the file this package expects "
             f"({type(error).__name__}: {error}); run: {INSTALL} --force-reinstall"
@@ -116,7 +117,8 @@ def _config(fields: Mapping[str, Any]) -> LlamaConfig:
 def _state(reader: GGUFReader, config: LlamaConfig) -> dict[str, torch.Tensor]:
     from gguf import dequantize
 
-    heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
+    queries = config.num_attention_heads
+    heads = {"attn_q": queries, "attn_k": config.num_key_value_heads or queries}
     state = {}
     for tensor in reader.tensors:
         weights = dequantize(tensor.data, tensor.tensor_type)

@@ -1,0 +1,296 @@
+"""Compositions are drafters: Fallback, Merge, MachineDrafter."""
+
+import pytest
+
+from specdec import (
+    EMPTY,
+    Continuation,
+    Drafter,
+    DraftSession,
+    DraftTree,
+    Engine,
+    Fallback,
+    Limit,
+    MachineDrafter,
+    Merge,
+    Needs,
+    Request,
+    StateMachine,
+    Step,
+)
+from specdec.guard import open_session
+from specdec.testing import CharCodec, OracleTarget
+
+WIDE = Limit(64, 64)
+
+
+class Fixed(Drafter):
+    """Always offers the same sequences; notes what it is told."""
+
+    def __init__(self, *sequences, name="fixed", score=1.0, top_k=0, fails=""):
+        self.sequences, self.name, self.score = sequences, name, score
+        self.top_k, self.fails = top_k, fails
+        self.log = []
+        self.learned = 0
+
+    @property
+    def needs(self):
+        return Needs(self.top_k, self.top_k > 4)
+
+    def start(self, request, committed=()):
+        outer = self
+
+        class Session(DraftSession):
+            def _note(self, verb):
+                outer.log.append(verb)
+                if outer.fails == verb:
+                    raise RuntimeError(f"{outer.name} cannot {verb}")
+
+            def prefilled(self, embedding):
+                self._note("prefilled")
+
+            def propose(self, tokens, limit):
+                self._note("propose")
+                scores = [outer.score] * len(outer.sequences)
+                return DraftTree.from_sequences(
+                    outer.sequences, source=outer.name, limit=limit, scores=scores
+                )
+
+            def observe(self, step):
+                self._note("observe")
+
+            def finish(self, result):
+                self._note("finish")
+
+        outer.log.append("start")
+        if outer.fails == "start":
+            raise RuntimeError(f"{outer.name} cannot start")
+        return Session()
+
+    def state(self):
+        return {"learned": self.learned}
+
+    def restore(self, state):
+        self.learned = state["learned"]
+
+    def __repr__(self):
+        return f"Fixed({self.name!r})"
+
+
+def request(**fields):
+    return Request(prompt=(1, 2, 3), max_new_tokens=20, **fields)
+
+
+def test_fallback_gives_the_first_draft_that_is_not_empty():
+    nothing, first, second = Fixed(), Fixed([5]), Fixed([6])
+    session = Fallback(nothing, first, second).start(request())
+    assert session.propose((1, 2, 3), WIDE).tokens == (5,)
+    assert "propose" in nothing.log
+    assert "propose" not in second.log
+
+
+def test_fallback_tells_everybody_what_was_committed():
+    drafters = [Fixed(), Fixed([5]), Fixed([6])]
+    session = Fallback(*drafters).start(request())
+    session.propose((1, 2, 3), WIDE)
+    session.observe(Step(1, EMPTY, (), (4,)))
+    assert all("observe" in drafter.log for drafter in drafters)
+
+
+def test_fallback_of_nothing_is_plain_decoding():
+    assert Fallback().start(request()).propose((1,), WIDE) == EMPTY
+
+
+def test_merge_unites_all_drafts_and_cuts_by_reach():
+    merged = Merge(Fixed([5, 6], score=0.9, name="a"), Fixed([5, 7], [8], score=0.5, name="b"))
+    draft = merged.start(request()).propose((1, 2, 3), Limit(3, 9))
+    # 0.9 for 5 and 0.5 for 8 exceed 1 together, so the siblings share.
+    assert draft.tokens == (5, 6, 8) or draft.tokens == (5, 6, 7)
+    assert {vote.source for vote in draft.votes[0]} == {"a", "b"}
+
+
+def test_merge_gives_the_budget_to_the_source_that_keeps_its_word():
+    liar, honest = Fixed([5], score=0.9, name="liar"), Fixed([6], score=0.3, name="honest")
+    merge = Merge(liar, honest)
+    session = merge.start(request())
+    assert session.propose((1, 2, 3), Limit(1, 9)).tokens == (5,)
+    for _ in range(30):
+        session.observe(Step(1, session.propose((1, 2, 3), WIDE), (1,), (6, 0)))
+    assert session.propose((1, 2, 3), Limit(1, 9)).tokens == (6,)
+    # The record outlives the request, but stays with its tenant.
+    assert merge.start(request()).propose((1, 2, 3), Limit(1, 9)).tokens == (6,)
+    other = merge.start(request(tenant="other"))
+    assert other.propose((1, 2, 3), Limit(1, 9)).tokens == (5,)
+
+
+def test_merge_state_round_trips():
+    merge = Merge(Fixed([5], score=0.9), Fixed([6], score=0.3, name="b"))
+    merge.drafters[0].learned = 7
+    session = merge.start(request(tenant="t"))
+    for _ in range(30):
+        session.observe(Step(1, session.propose((1, 2, 3), WIDE), (), (9,)))
+    copy = Merge(Fixed([5], score=0.9), Fixed([6], score=0.3, name="b"))
+    copy.restore(merge.state())
+    assert copy.drafters[0].learned == 7
+    same = [m.start(request(tenant="t")).propose((1, 2, 3), WIDE) for m in (merge, copy)]
+    assert same[0] == same[1]
+    assert same[0].scores[0] < 0.5
+
+
+def test_a_stack_needs_what_its_drafters_need():
+    stack = Merge(Fixed(top_k=3), Fallback(Fixed(top_k=8)))
+    assert stack.needs == Needs(8, True)
+    assert stack.remembers
+
+
+def test_stacks_nest():
+    stack = Fallback(Merge(Fixed(), Fixed()), Merge(Fixed([4])))
+    assert stack.start(request()).propose((1,), WIDE).tokens == (4,)
+    assert repr(stack) == "Fallback(Merge(Fixed('fixed'), Fixed('fixed')), Merge(Fixed('fixed')))"
+
+
+def test_a_stack_of_something_else_is_refused():
+    with pytest.raises(TypeError, match="Merge is made of drafters, got 3"):
+        Merge(3)
+
+
+@pytest.mark.parametrize("verb", ["start", "propose", "observe", "prefilled", "finish"])
+def test_a_drafter_that_raises_is_left_out_and_its_neighbours_go_on(verb, caplog):
+    bad, good = Fixed([5], name="bad", fails=verb), Fixed([6], name="good")
+    target = OracleTarget()
+    result = Engine(target, Merge(bad, good)).generate(request())
+    assert result.tokens == Engine(target).generate(request()).tokens
+    assert good.log.count("finish") == 1
+    if verb != "finish":  # by then the result is closed
+        assert result.errors == (f"Fixed('bad').{verb}: RuntimeError: bad cannot {verb}",)
+    assert bad.log.count(verb) == 1, "it is not asked again"
+
+
+@pytest.mark.parametrize("verb", ["start", "propose", "observe", "prefilled", "finish"])
+def test_a_drafter_that_raises_ends_the_request_where_asked_to(verb):
+    engine = Engine(OracleTarget(), Merge(Fixed([5], fails=verb)), on_error="raise")
+    with pytest.raises(RuntimeError, match=f"cannot {verb}"):
+        engine.generate(request())
+
+
+def test_a_warning_is_given_once_per_kind_of_error(caplog):
+    class Unique(Fixed):
+        pass
+
+    engine = Engine(OracleTarget(), Unique([5], fails="propose"))
+    with caplog.at_level("WARNING", logger="specdec"):
+        for _ in range(3):
+            assert len(engine.generate(request()).errors) == 1
+    assert len([r for r in caplog.records if "goes on without this drafter" in r.message]) == 1
+
+
+class Greeting(StateMachine):
+    """Expects "hello world" or "hello there" from the start, then nothing; lost after "x"."""
+
+    TEXTS = (("hello world", 0.6), ("hello there", 0.3))
+
+    def __init__(self):
+        self.learned = []
+
+    def start(self, request):
+        return ""
+
+    def advance(self, state, text):
+        return state + text
+
+    def continuations(self, state):
+        for text, score in self.TEXTS:
+            if text.startswith(state) and text != state:
+                yield Continuation(text[len(state) :], score, "greeting")
+
+    def learn(self, before, text, after):
+        self.learned.append((before, text, after))
+
+
+def machine_request():
+    codec = CharCodec()
+    return codec, Request(prompt=codec.encode(">", ()), max_new_tokens=20, codec=codec)
+
+
+def test_a_machine_drafts_its_continuations_as_a_trie():
+    codec, ask = machine_request()
+    session = MachineDrafter(Greeting()).start(ask)
+    draft = session.propose(ask.prompt, WIDE)
+    texts = {codec.decode([draft.tokens[n] for n in draft.path_to(i)]) for i in range(len(draft))}
+    assert {"hello world", "hello there", "hello "} <= texts
+    assert len(draft) == len("hello ") + len("world") + len("there")
+    assert draft.scores[0] == pytest.approx(0.9)  # the mass of both
+
+
+def test_a_machine_follows_committed_text_and_learns_from_it():
+    codec, ask = machine_request()
+    machine = Greeting()
+    session = MachineDrafter(machine).start(ask)
+    session.observe(Step(0, EMPTY, (), codec.encode("hello w", ())))
+    tokens = (*ask.prompt, *codec.encode("hello w", ()))
+    draft = session.propose(tokens, WIDE)
+    assert codec.decode(draft.tokens) == "orld"
+    assert machine.learned == [("", "hello w", "hello w")]
+    rebuilt = MachineDrafter(Greeting()).start(ask, codec.encode("hello w", ()))
+    assert rebuilt.propose(tokens, WIDE) == draft
+
+
+def test_a_machine_offers_nothing_when_lost_inside_a_character_or_without_a_codec():
+    codec, ask = machine_request()
+    session = MachineDrafter(Greeting()).start(ask)
+    session.observe(Step(0, EMPTY, (), codec.encode("x", ())))
+    assert session.propose((*ask.prompt, *codec.encode("x", ())), WIDE) == EMPTY
+    plain = Request(prompt=ask.prompt, max_new_tokens=5)
+    assert MachineDrafter(Greeting()).start(plain).propose(ask.prompt, WIDE) == EMPTY
+    half = codec.encode("é", ())[:1]
+    session = MachineDrafter(Greeting()).start(ask)
+    session.observe(Step(0, EMPTY, (), half))
+    assert session.propose((*ask.prompt, *half), WIDE) == EMPTY
+
+
+def test_a_machine_keeps_to_the_limit_with_its_best_continuations():
+    codec, ask = machine_request()
+    session = MachineDrafter(Greeting()).start(ask)
+    draft = session.propose(ask.prompt, Limit(8, 64))
+    assert codec.decode(draft.tokens) == "hello wo"
+    assert max(session.propose(ask.prompt, Limit(64, 3)).depths) == 3
+
+
+def test_only_machines_become_machine_drafters():
+    with pytest.raises(TypeError, match="follows a StateMachine"):
+        MachineDrafter(Fixed())
+    with pytest.raises(ValueError, match="at least 1"):
+        MachineDrafter(Greeting(), most=0)
+
+
+class Breach(Drafter):
+    def __init__(self, draft):
+        self.draft = draft
+
+    def start(self, request, committed=()):
+        outer = self
+
+        class Session(DraftSession):
+            def propose(self, tokens, limit):
+                return outer.draft
+
+        return Session()
+
+
+@pytest.mark.parametrize(
+    ("draft", "message"),
+    [
+        ([5], "proposed a list; expected a DraftTree"),
+        (DraftTree.chain(range(9), source="a"), "proposed 9 nodes for a budget of 4"),
+        (DraftTree.chain(range(4), source="a"), "a path of 4 tokens where at most 3 may follow"),
+        (DraftTree.chain([99], source="a"), "token 99, outside the target's vocabulary of 50"),
+        (DraftTree.chain([-1], source="a"), "token -1, outside"),
+    ],
+)
+def test_a_breach_of_contract_is_named(draft, message):
+    session = open_session(Breach(draft), request(on_error="raise", vocabulary=50))
+    with pytest.raises(Exception, match=message):
+        session.propose((1, 2, 3), Limit(4, 3))
+    lenient = open_session(Breach(draft), request(vocabulary=50))
+    assert lenient.propose((1, 2, 3), Limit(4, 3)) == EMPTY
+    assert message in lenient.errors[0]
