@@ -12,7 +12,7 @@ from models import FAMILIES, SWITCH, TABLE, WINDOW, build, check_rows, prompt_of
 
 from specdec.engine import Engine
 from specdec.errors import UnsupportedModel
-from specdec.hf import HFTarget
+from specdec.hf import HFTarget, target
 from specdec.hf.limits import UNBOUNDED, ability
 from specdec.hf.masks import MaskPlan
 
@@ -121,11 +121,11 @@ def test_alibi_models_are_refused() -> None:
 def exact_or_refused(model: hf.PreTrainedModel, tokens: int = 14) -> None:
     """Both are honest; wrong rows and a crash in the middle of a request are not."""
     try:
-        target = HFTarget(model)
+        ours = HFTarget(model)
     except UnsupportedModel as refusal:
         assert "model.generate()" in str(refusal)  # noqa: PT017 - either outcome is fine
     else:
-        assert check_rows(target, prompt_of(9), tokens).worst < 1e-5
+        assert check_rows(ours, prompt_of(9), tokens).worst < 1e-5
 
 
 def test_windows_inside_the_model_are_exact_or_refused() -> None:
@@ -179,13 +179,13 @@ def test_virtual_tokens_of_an_adapter_are_exact_or_refused(kind: str) -> None:
     config = getattr(peft, kind)(task_type="CAUSAL_LM", num_virtual_tokens=3)
     model = peft.get_peft_model(build(FAMILIES["llama"]()), config).to(torch.float64).eval()
     try:
-        target = HFTarget(model)
+        ours = HFTarget(model)
     except UnsupportedModel as refusal:
         assert "model.generate()" in str(refusal)  # noqa: PT017 - either outcome is fine
         return
     truth = reference(model, prompt_of(9), 8)
-    request = target.request(prompt_of(9), max_new_tokens=8)
-    assert list(Engine(target).generate(request).tokens) == truth
+    request = ours.request(prompt_of(9), max_new_tokens=8)
+    assert list(Engine(ours).generate(request).tokens) == truth
 
 
 def test_abilities_are_read_from_the_configuration() -> None:
@@ -195,9 +195,9 @@ def test_abilities_are_read_from_the_configuration() -> None:
     assert ability(tiny("gemma3-mixed")).masks == MaskPlan(WINDOW, mapped=True)
     assert ability(tiny("gpt2-short")).table == TABLE
     phi = ability(tiny("phi3-longrope"))
-    assert (phi.switch, phi.recomputes, phi.drifts) == (SWITCH, True, False)
+    assert (phi.switch, phi.recompute_at, phi.drifts) == (SWITCH, SWITCH, False)
     dynamic = ability(tiny("llama-dynamic"))
-    assert (dynamic.recomputes, dynamic.drifts) == (False, True)
+    assert (dynamic.recompute_at, dynamic.drifts) == (UNBOUNDED, True)
 
 
 def test_a_longrope_that_generate_does_not_recompute_is_not_recomputed() -> None:
@@ -211,12 +211,12 @@ def test_a_longrope_that_generate_does_not_recompute_is_not_recomputed() -> None
     }
     config = FAMILIES["llama"]()
     model = build(hf.LlamaConfig(**config.to_dict() | {"rope_parameters": rope}))
-    assert not ability(model).recomputes
+    assert ability(model).recompute_at == UNBOUNDED
     for length in (SWITCH - 4, SWITCH, SWITCH + 3):
-        target = HFTarget(model)
-        request = target.request(prompt_of(length), max_new_tokens=12)
+        ours = HFTarget(model)
+        request = ours.request(prompt_of(length), max_new_tokens=12)
         expected = reference(model, prompt_of(length), 12)
-        assert list(Engine(target).generate(request).tokens) == expected
+        assert list(Engine(ours).generate(request).tokens) == expected
 
 
 def test_a_draft_stops_at_the_table_and_at_the_switch() -> None:
@@ -229,3 +229,26 @@ def test_a_draft_stops_at_the_table_and_at_the_switch() -> None:
     assert switch.depth(24) > 10**6
     drift = attrs.evolve(plain, switch=24, drifts=True)
     assert [drift.depth(root) for root in (23, 24, 500)] == [0, 0, 0]
+    anew = attrs.evolve(plain, switch=24, recompute_at=30)
+    assert [anew.depth(root) for root in (23, 24, 29, 30)] == [0, 5, 0, 0]
+    assert anew.depth(31) > 10**6
+
+
+def test_nothing_rides_on_a_prompt_that_was_split_at_the_switch() -> None:
+    switch = attrs.evolve(ability(tiny("llama")), switch=24)
+    assert [switch.depth(30, split) for split in (10, 24)] == [0, 0]
+    assert switch.depth(30, 25) > 10**6
+    assert switch.depth(20, 10) == 3
+
+
+def test_a_model_that_ignores_masks_or_positions_is_refused_by_the_probe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = tiny("llama")
+    monkeypatch.setattr(
+        target,
+        "positions",
+        lambda cached, pending, tree: torch.zeros(1, pending + len(tree)).long(),
+    )
+    assert "does not follow tree masks or positions" in refused(model)
+    HFTarget(model, probe=False)

@@ -9,6 +9,7 @@ import torch
 from models import FAMILIES, SWITCH, TABLE, check_rows, junk, prompt_of, tiny, tree_of
 
 from specdec.hf import HFTarget, masks, target
+from specdec.hf.limits import UNBOUNDED
 from specdec.hf.masks import MaskPlan, additive_mask
 from specdec.tree import ROOT, DraftTree, Limit, layout
 
@@ -75,13 +76,13 @@ def flat_positions(cached: int, pending: int, tree: DraftTree) -> torch.Tensor:
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2", "phi3-longrope"])
 def test_the_row_check_notices_a_causal_mask(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target, "tree_masks", causal_mask)
-    assert check_rows(HFTarget(tiny(family)), prompt_of(9), 12).worst > FAULT
+    assert check_rows(HFTarget(tiny(family), probe=False), prompt_of(9), 12).worst > FAULT
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2", "gemma3-mixed"])
 def test_the_row_check_notices_flat_positions(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target, "positions", flat_positions)
-    assert check_rows(HFTarget(tiny(family)), prompt_of(9), 12).worst > FAULT
+    assert check_rows(HFTarget(tiny(family), probe=False), prompt_of(9), 12).worst > FAULT
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral-window", "gpt2"])
@@ -91,10 +92,12 @@ def test_the_row_check_notices_wrong_cache_rows(
     """The first rows are kept instead of the accepted ones."""
 
     def keep_first(session: target._Session, path: tuple[int, ...]) -> None:
-        session._keep(session._fed, [session._fed + i for i in range(len(path))])
+        pending = len(session._fed) - (len(session._logits) - 1)
+        base, n = len(session._cached) + pending, len(path)
+        session._keep(session._fed[: pending + n], base, range(base, base + n))
 
     monkeypatch.setattr(target._Session, "commit", keep_first)
-    assert check_rows(HFTarget(tiny(family)), prompt_of(9), 12).worst > FAULT
+    assert check_rows(HFTarget(tiny(family), probe=False), prompt_of(9), 12).worst > FAULT
 
 
 def block_by_index(parents: tuple[int, ...], window: int | None) -> torch.Tensor:
@@ -111,7 +114,7 @@ def test_the_row_check_notices_a_window_by_index(
     family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(masks, "_block", block_by_index)
-    assert check_rows(HFTarget(tiny(family)), prompt_of(9), 20, nodes=20).worst > FAULT
+    assert check_rows(HFTarget(tiny(family), probe=False), prompt_of(9), 20, nodes=20).worst > FAULT
 
 
 @pytest.mark.parametrize("family", ["mistral-window", "gemma3-mixed"])
@@ -124,7 +127,7 @@ def test_the_row_check_notices_a_missing_window(
         return honest(MaskPlan(None, mapped=plan.mapped), *args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(target, "tree_masks", without)
-    assert check_rows(HFTarget(tiny(family)), prompt_of(9), 12).worst > FAULT
+    assert check_rows(HFTarget(tiny(family), probe=False), prompt_of(9), 12).worst > FAULT
 
 
 def test_the_row_check_notices_a_cache_that_was_not_computed_anew(
@@ -133,7 +136,7 @@ def test_the_row_check_notices_a_cache_that_was_not_computed_anew(
     """Phi-3 with a stale cache beyond its switch; generate() computes it anew."""
     model = HFTarget(tiny("phi3-longrope"))
     stale = HFTarget(tiny("phi3-longrope"))
-    monkeypatch.setattr(stale, "ability", attrs.evolve(stale.ability, recomputes=False))
+    monkeypatch.setattr(stale, "ability", attrs.evolve(stale.ability, recompute_at=UNBOUNDED))
     prompt = prompt_of(SWITCH - 6)
     assert check_rows(model, prompt, 16).worst < CLOSE["sdpa"]
     assert check_rows(stale, prompt, 16).worst > FAULT

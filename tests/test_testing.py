@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zlib
 from collections import OrderedDict
+from contextlib import suppress
 from itertools import cycle
 
 import attrs
@@ -311,7 +312,7 @@ class SeedsTheGenerator(Session):
     """Deterministic, but the target draws the same numbers again and again."""
 
     def propose(self, tokens, limit):
-        torch.manual_seed(len(tokens))
+        torch.default_generator.manual_seed(len(tokens))
         return super().propose(tokens, limit)
 
 
@@ -395,6 +396,9 @@ class LeakingLearner(Learner):
 
     def __init__(self):
         self.tables = self.Shared()
+
+
+LEAKS = {"requests_do_not_leak", "tenants_do_not_leak"}
 
 
 @pytest.mark.parametrize(
@@ -482,6 +486,11 @@ class Select(Literal):
         return super().continuations(state) if state else []
 
 
+class Silent(Literal):
+    def continuations(self, state):
+        return []
+
+
 class WorstFirst(Literal):
     def continuations(self, state):
         return [Continuation("x", 0.1, "worst"), *super().continuations(state)]
@@ -539,12 +548,12 @@ class GoesOn(Literal):
         return after
 
 
-class Tires(Literal):
-    asked = 0
+class OffersEachStateOnce(Literal):
+    last = None
 
     def continuations(self, state):
-        self.asked += 1
-        return super().continuations(state) if self.asked % 500 else []
+        again, self.last = state == self.last, state
+        return [] if again else super().continuations(state)
 
 
 @attrs.define(eq=True, unsafe_hash=True)
@@ -615,7 +624,7 @@ class StaysLost(Literal):
         (ListState, {"states_are_hashable_values"}),
         (CountsPieces, {"states_are_hashable_values"}),
         (GoesOn, {"start_is_fresh"}),
-        (Tires, {"continuations_do_not_change_the_state"}),
+        (OffersEachStateOnce, {"continuations_do_not_change_the_state"}),
         (InPlace, {"advance_does_not_change_the_state"}),
         (LearnsToMove, {"learning_never_affects_advance"}),
         (CannotEncode, {"advance_never_raises"}),
@@ -630,7 +639,7 @@ def test_a_broken_machine_is_caught(factory, caught):
 
 
 def test_a_machine_that_never_offers_is_not_said_to_conform():
-    rows = {row.check: row for row in run_checks(Select)}
+    rows = {row.check: row for row in run_checks(Silent)}
 
     for check in ("following_a_continuation_leads_on", "lost_then_found"):
         assert rows[check].skipped
@@ -789,10 +798,8 @@ class ClearsFirst(Shelf):
 
 class LoadsAnything(Shelf):
     def load(self, path):
-        try:
+        with suppress(ValueError, OSError):
             super().load(path)
-        except (ValueError, OSError):
-            pass
 
 
 @pytest.mark.parametrize(
@@ -891,7 +898,7 @@ class AsksTwice(Walk):
 
 
 class Heats(Walk):
-    heat = 1.1
+    heat = 1.3
 
 
 class IgnoresStops(Walk):
@@ -901,7 +908,7 @@ class IgnoresStops(Walk):
 class WritesToLogits(Walk):
     def verify(self, tree, logits, decide):
         verdict = super().verify(tree, logits, decide)
-        logits.softmax(-1, out=logits) if False else logits.mul_(0.5)
+        logits.mul_(0.5)
         return verdict
 
 
@@ -950,10 +957,10 @@ def test_a_broken_verifier_is_caught(factory, caught):
 
 
 @pytest.mark.parametrize(
-    ("freedom", "exact"), [(1, 15.137), (3, 21.108), (12, 39.134), (24, 57.270)]
+    ("freedom", "exact", "error"), [(1, 15.137, 0.08), (4, 23.513, 0.03), (24, 58.613, 0.01)]
 )
-def test_the_critical_value_of_chi_square_is_close(freedom, exact):
-    assert critical(freedom, 1e-4) == pytest.approx(exact, rel=0.03)
+def test_the_critical_value_of_chi_square_is_close(freedom, exact, error):
+    assert exact <= critical(freedom, 1e-4) <= exact * (1 + error)
 
 
 # --- the kit's own manners ---------------------------------------------------------------------
@@ -1123,7 +1130,7 @@ def test_lookup_hits_on_the_oracle():
         ({"stop_strings": ("so",)}, "stop_string"),
         ({"stop_strings": ("e\u0301", "\u00e9")}, "stop_string"),
         ({"max_new_tokens": 10_000}, "context"),
-        ({"max_new_tokens": 10, "stop_strings": ("w w",), "stop_ids": {63}}, "length"),
+        ({"max_new_tokens": 10, "stop_strings": ("w w",)}, "length"),
     ],
 )
 def test_the_oracle_stops_as_a_real_target_does(fields, finish):
@@ -1176,21 +1183,20 @@ def test_the_oracle_refuses_what_it_cannot_serve(fields, complaint):
         OracleTarget(context=100).start(request(**fields), Needs())
 
 
-def opened(tree=EMPTY, needs=Needs()):
-    """A session in its first pass, over a draft whose first node is right."""
-    session = OracleTarget().start(request(), needs)
-    logits = session.forward(request().prompt, tree)
-    return session, logits
-
-
 RIGHT = OracleTarget().following(request().prompt, ())
 DRAFT = DraftTree.from_sequences(
     [(RIGHT, 1), ((RIGHT + 1) % 64, 2)], source="test", limit=Limit(8, 8)
 )
 
 
+def opened(needs):
+    """A session in its first pass, over a draft whose first node is right."""
+    session = OracleTarget().start(request(), needs)
+    return session, session.forward(request().prompt, DRAFT)
+
+
 def test_the_oracle_counts_its_cache():
-    session, logits = opened(DRAFT, Needs(top_k=2, embedding=True))
+    session, logits = opened(Needs(top_k=2, embedding=True))
     first = session.decide((), logits[0])
     session.decide((first.token,), logits[1])
     session.commit((0,))
@@ -1221,7 +1227,7 @@ def test_the_oracle_counts_its_cache():
     ],
 )
 def test_the_oracle_catches_wrong_bookkeeping(breach, complaint):
-    session, logits = opened(DRAFT)
+    session, logits = opened(Needs())
     with pytest.raises(ContractError, match=complaint):
         breach(session, logits[0])
 
@@ -1239,9 +1245,10 @@ def test_the_oracle_catches_trees_that_do_not_fit():
 # --- the codec ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "text", ["", "plain text", "S\u00e3o Paulo \u26c5", "\U0001f9d1\u200d\U0001f680", "\x00"]
-)
+TEXTS = ["", "plain text", "S\u00e3o Paulo \u26c5", "\U0001f9d1\u200d\U0001f680", "\x00"]
+
+
+@pytest.mark.parametrize("text", TEXTS)
 def test_text_comes_back_from_the_codec(text):
     codec = CharCodec()
     ids = codec.encode(text)

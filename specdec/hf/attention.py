@@ -30,7 +30,8 @@ def packed_sdpa(
     """
     groups = getattr(module, "num_key_value_groups", 1)
     ordinary = kwargs.get("position_bias") is None and kwargs.get("softcap") is None
-    if attention_mask is None or groups == 1 or not ordinary:
+    shared = attention_mask is not None and attention_mask.shape[1] == 1
+    if attention_mask is None or not shared or groups == 1 or not ordinary:
         result: tuple[torch.Tensor, torch.Tensor | None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, **kwargs
         )

@@ -26,6 +26,7 @@ class HFCodec:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self.tokenizer = tokenizer
+        self.replacement: list[int] = tokenizer(INCOMPLETE, add_special_tokens=False)["input_ids"]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids`; special tokens appear verbatim."""
@@ -76,6 +77,10 @@ class HFDecoder:
         # read off behind the piece before it.
         self._before: list[int] = []
         self._open: list[int] = []
+        # One token may end a character and begin the next. What is whole is said at once, so the
+        # number of characters said and the place of the unfinished one are kept.
+        self._said = 0
+        self._since = 0
 
     @property
     def pending(self) -> bool:
@@ -89,8 +94,25 @@ class HFDecoder:
     def _push(self, token: int) -> str:
         self._open.append(token)
         known = self._codec.decode(self._before)
-        text = self._codec.decode(self._before + self._open)
-        if text.endswith(INCOMPLETE) and len(self._open) < LONGEST:
-            return ""
+        text = self._codec.decode(self._before + self._open)[len(known) :]
+        if self._unfinished(text):
+            whole = text.rstrip(INCOMPLETE)[self._said :]
+            # A broken character before the unfinished one may still change: wait for it.
+            if not whole or INCOMPLETE in whole:
+                return ""
+            self._said += len(whole)
+            self._since = len(self._open) - 1
+            return whole
+        fresh = text[self._said :]
         self._before, self._open = self._open, []
-        return text[len(known) :]
+        self._said = self._since = 0
+        return fresh
+
+    def _unfinished(self, text: str) -> bool:
+        """Whether `text` ends inside a character that the next tokens can complete."""
+        literal = self._codec.replacement
+        return (
+            text.endswith(INCOMPLETE)
+            and self._open[-len(literal) :] != literal
+            and len(self._open) - self._since < LONGEST
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Sequence
 from typing import Any
@@ -28,6 +29,45 @@ def forward_parameters(model: PreTrainedModel) -> frozenset[str]:
     # Decorators such as deprecate_kwarg keep the signature; accelerate's hooks keep the old method.
     forward = getattr(inner, "_old_forward", inner.forward)
     return frozenset(inspect.signature(forward).parameters)
+
+
+def config_processors(model: PreTrainedModel, prompt_length: int) -> list[Any]:
+    """The logits processors that `generate` derives from the model's generation config.
+
+    Penalties, forbidden and forced tokens; not the warpers of sampling.
+    """
+    config = copy.deepcopy(getattr(model, "generation_config", None))
+    inner: Any = base_model(model)
+    if config is None or not hasattr(inner, "_get_logits_processor"):
+        return []
+    config.do_sample = False
+    device = model.get_input_embeddings().weight.device
+    inner._prepare_special_tokens(config, device=device)
+    found = inner._get_logits_processor(
+        generation_config=config, input_ids_seq_length=prompt_length, device=device
+    )
+    return list(found)
+
+
+def drifting_modules(model: PreTrainedModel) -> list[Any]:
+    """Modules whose rotary frequencies depend on the longest text seen so far (dynamic NTK)."""
+    return [
+        module
+        for module in model.modules()
+        if hasattr(module, "max_seq_len_cached") and hasattr(module, "original_inv_freq")
+    ]
+
+
+def reset_frequencies(modules: Sequence[Any]) -> None:
+    """Forget the lengths of earlier passes, so that a pass depends on its own positions only.
+
+    transformers keeps the frequencies of the longest text until a shorter one comes, which would
+    let one request change another's output.
+    """
+    for module in modules:
+        module.max_seq_len_cached = module.original_max_seq_len
+        frequencies = module.original_inv_freq.to(module.inv_freq.device)
+        module.register_buffer("inv_freq", frequencies, persistent=False)
 
 
 def cache_argument(parameters: frozenset[str]) -> str:
@@ -123,6 +163,8 @@ class TreeLayer(CacheLayerMixin):
 
     def keep(self, length: int, rows: Sequence[int]) -> None:
         """Keep the first `length` tokens and, behind them, these rows, rising and beyond them."""
+        if not self.is_initialized:  # a layer that the model did not use in this request
+            return
         if rows and rows[-1] != length + len(rows) - 1:
             index = torch.tensor(rows, device=self.device)
             for buffer in (self._keys, self._values):

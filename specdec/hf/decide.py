@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 from transformers import (
@@ -30,6 +30,10 @@ def sampling_processors(sampling: Sampling | None) -> LogitsProcessorList:
     return processors
 
 
+SPARE: Final = 256
+"""Token ids allocated ahead for processors that look at them; doubled when used up."""
+
+
 class Decider:
     """The target's choice of each next token of one request.
 
@@ -38,7 +42,11 @@ class Decider:
 
     Args:
         request: The request.
-        last: Positions left in the model: the number of tokens that may still be emitted.
+        last: The most tokens that the model's positions allow.
+
+    Attributes:
+        emitted: Tokens chosen so far.
+        finish: Why generation ended, once it did.
     """
 
     def __init__(self, request: Request, last: int) -> None:
@@ -46,6 +54,7 @@ class Decider:
         self._sampling = request.sampling
         self._processors: Any = LogitsProcessorList([*request.processors])
         self._processors.extend(sampling_processors(request.sampling))
+        self.emitted = 0
         self._left = min(request.max_new_tokens, last)
         self._limit: Finish = "length" if request.max_new_tokens <= last else "context"
         self._ids: torch.Tensor | None = None
@@ -53,13 +62,19 @@ class Decider:
         self._decoder = request.codec.decoder() if request.codec and request.stop_strings else None
         self._longest = max(map(len, request.stop_strings), default=0)
         self._tail = ""
+        if self._decoder is not None:
+            # A stop string may begin in the prompt; tokens hold at least one byte, four make any
+            # character.
+            self._tail = self._decoder.push(request.prompt[-4 * self._longest :])
+            self._tail = self._tail[max(len(self._tail) - self._longest + 1, 0) :]
         self._generator: torch.Generator | None = None
         self.finish: Finish = "length"
 
     def __call__(self, path_tokens: Sequence[int], row: torch.Tensor) -> Decision:  # noqa: ARG002
         """Choose one token from the (V,) logits `row` that follow everything committed so far."""
         # `generate` picks from logits cast to float32, in every dtype; so do we.
-        scores = row.to(torch.float32)
+        # Processors may write in place, and drafters are shown the target's own logits.
+        scores = row.to(torch.float32, copy=bool(self._processors))
         if self._processors:
             scores = self._processors(self._seen(row.device), scores[None])[0]
         if self._sampling is None:
@@ -68,15 +83,18 @@ class Decider:
             odds = torch.softmax(scores[None], dim=-1)
             token = int(torch.multinomial(odds, 1, generator=self._source(row.device)))
         if self._ids is not None:
+            if self._length == self._ids.shape[1]:
+                self._ids = torch.cat([self._ids, torch.zeros_like(self._ids)], dim=1)
             self._ids[0, self._length] = token
         self._length += 1
+        self.emitted += 1
         self._left -= 1
         return Decision(token, self._stops(token))
 
     def _seen(self, device: torch.device) -> torch.Tensor:
         """(1, L) prompt and output so far, for processors that look at them."""
         if self._ids is None:
-            room = len(self._request.prompt) + self._request.max_new_tokens
+            room = len(self._request.prompt) + SPARE
             self._ids = torch.zeros((1, room), dtype=torch.long, device=device)
             prompt = torch.tensor(self._request.prompt, device=device)
             self._ids[0, : len(prompt)] = prompt
@@ -97,7 +115,9 @@ class Decider:
             # A stop string counts once the token that completes it is written; what was seen
             # before that token has been searched already.
             text = self._tail + self._decoder.push([token])
-            if any(stop in text for stop in self._request.stop_strings):
+            old = len(self._tail)
+            stops = self._request.stop_strings
+            if any(text.find(stop, max(old - len(stop) + 1, 0)) >= 0 for stop in stops):
                 self.finish = "stop_string"
                 return True
             self._tail = text[max(len(text) - self._longest + 1, 0) :]

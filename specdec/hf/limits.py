@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Mapping
 from typing import Any, Final
@@ -32,7 +33,7 @@ class Ability:
         context: Positions the model was made for; longer prompts are refused.
         table: Rows of an absolute position table; no position may lie beyond it.
         switch: Length at which rotary embeddings change for a whole pass.
-        recomputes: Whether `generate` computes the whole prompt anew at `switch`.
+        recompute_at: Length at which `generate` computes the whole text anew.
         drifts: Whether rotary embeddings go on changing with every token beyond `switch`.
     """
 
@@ -44,20 +45,30 @@ class Ability:
     context: int
     table: int = UNBOUNDED
     switch: int = UNBOUNDED
-    recomputes: bool = False
+    recompute_at: int = UNBOUNDED
     drifts: bool = False
 
-    def depth(self, root: int) -> int:
+    def depth(self, root: int, split: int | None = None) -> int:
         """The most depth of a draft whose root stands at position `root`.
+
+        Args:
+            root: Position of the root.
+            split: First position of the pass that the draft rides on, where the prompt's head
+                goes ahead of it. If rotary embeddings switched between the two, the prompt
+                must not be split, so nothing rides.
 
         Rotary embeddings that depend on the length change for every position of a pass when its
         deepest node crosses the switch, so the draft stops there. Where they drift on, plain
         decoding is the only exact way.
         """
         deepest = self.table - 1
-        if root < self.switch:
-            deepest = min(deepest, self.switch - 1)
-        elif self.drifts:
+        for border in (self.switch, self.recompute_at):
+            if root < border:
+                deepest = min(deepest, border - 1)
+            elif split is not None and split <= border:
+                return 0
+        # In the pass at that very length the whole text is computed anew; it is kept plain.
+        if root == self.recompute_at or (self.drifts and root >= self.switch):
             return 0
         return max(deepest - root, 0)
 
@@ -74,6 +85,22 @@ def ability(model: PreTrainedModel) -> Ability:
     if model.config.is_encoder_decoder:
         raise UnsupportedModel(f"{name} is an encoder-decoder model; only decoder-only models work")
     config = model.config.get_text_config(decoder=True)
+    if getattr(config, "is_decoder", None) is False:
+        raise UnsupportedModel(
+            f"{name} looks at later tokens too (config.is_decoder is False); decode this model "
+            "with model.generate()"
+        )
+    adapter = getattr(model, "active_peft_config", None)
+    if getattr(adapter, "is_prompt_learning", False):
+        raise UnsupportedModel(
+            f"{name} has an adapter with virtual tokens, which take no positions; decode it with "
+            "model.generate()"
+        )
+    if "local" in (getattr(config, "attention_layers", None) or ()):
+        raise UnsupportedModel(
+            f"{name} counts its local window by cache row, not by position; decode this model with "
+            "model.generate()"
+        )
     attention = config._attn_implementation
     if attention not in ATTENTION:
         raise UnsupportedModel(
@@ -94,17 +121,20 @@ def ability(model: PreTrainedModel) -> Ability:
             f"{name} keeps recurrent states, which cannot be rolled back to the accepted tokens; "
             "decode this model with model.generate()"
         )
-    table, switch, drifts = _positions(model, config)
+    table, switch, drifts = _positions(config)
     return Ability(
         name=name,
         cache_name=cache_argument(parameters),
         keeps_logits="logits_to_keep" in parameters,
         layers=plain_layers(config, name),
         masks=_masks(model, config, name),
-        context=int(getattr(config, "max_position_embeddings", None) or UNBOUNDED),
+        # Rotations that drift are made for texts beyond the trained length.
+        context=UNBOUNDED
+        if drifts
+        else int(getattr(config, "max_position_embeddings", None) or UNBOUNDED),
         table=table,
         switch=switch,
-        recomputes=switch < UNBOUNDED and not drifts and _recomputes(model),
+        recompute_at=_recompute_at(model, config) if switch < UNBOUNDED else UNBOUNDED,
         drifts=drifts,
     )
 
@@ -129,13 +159,13 @@ def _masks(model: PreTrainedModel, config: Any, name: str) -> MaskPlan:  # noqa:
     return MaskPlan()
 
 
-def _positions(model: PreTrainedModel, config: Any) -> tuple[int, int, bool]:  # noqa: ANN401
+def _positions(config: Any) -> tuple[int, int, bool]:  # noqa: ANN401
     """Rows of a position table, length of a rotary switch, and whether rotations drift on."""
     rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
     if not rope:
-        absolute = not any("rotary" in part for part, _ in model.named_modules())
+        # Learned positions, or rotations read off a table of fixed length (GPT-J).
         length = getattr(config, "max_position_embeddings", None)
-        return (int(length) if absolute and length else UNBOUNDED), UNBOUNDED, False
+        return (int(length) if length else UNBOUNDED), UNBOUNDED, False
     nested = [part for part in rope.values() if isinstance(part, Mapping)] or [rope]
     switch, drifts = UNBOUNDED, False
     for part in nested:
@@ -151,10 +181,13 @@ def _positions(model: PreTrainedModel, config: Any) -> tuple[int, int, bool]:  #
     return UNBOUNDED, switch, drifts
 
 
-def _recomputes(model: PreTrainedModel) -> bool:
-    """Models with long-rope that drop their cache at the switch do it in this method."""
+def _recompute_at(model: PreTrainedModel, config: Any) -> int:  # noqa: ANN401
+    """Models with long-rope that drop their cache at a length do it in this method."""
     own = type(base_model(model)).prepare_inputs_for_generation
-    return (
-        own is not GenerationMixin.prepare_inputs_for_generation
-        and "original_max_position_embeddings" in own.__code__.co_consts
-    )
+    code = inspect.unwrap(own).__code__  # decorators wrap it
+    known = "original_max_position_embeddings"
+    if own is GenerationMixin.prepare_inputs_for_generation or (
+        known not in code.co_consts + code.co_names
+    ):
+        return UNBOUNDED
+    return int(getattr(config, known, None) or UNBOUNDED)

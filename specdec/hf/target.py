@@ -17,10 +17,17 @@ from specdec.calls.tools import Tool, read_tools
 from specdec.errors import RequestError
 from specdec.hf.attention import packed
 from specdec.hf.codec import HFCodec
-from specdec.hf.compat import TreeLayer
+from specdec.hf.compat import (
+    TreeLayer,
+    config_processors,
+    drifting_modules,
+    reset_frequencies,
+)
 from specdec.hf.decide import Decider
 from specdec.hf.limits import Ability, ability
 from specdec.hf.masks import positions, tree_masks
+from specdec.hf.probe import check_rows
+from specdec.hf.tops import top_ids
 from specdec.interfaces import Decision, Needs
 from specdec.request import Finish, Request, Sampling
 from specdec.tree import EMPTY, DraftTree
@@ -41,13 +48,19 @@ class HFTarget:
     Args:
         model: A decoder-only model in eval mode with sdpa or eager attention.
         tokenizer: Its tokenizer, for messages, stop strings and text drafters.
+        probe: Whether to compare a small tree pass with plain passes at once, so that a model
+            that does not follow masks or positions is refused before the first token.
 
     Raises:
         UnsupportedModel: If the model's output could not be reproduced exactly.
     """
 
     def __init__(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        *,
+        probe: bool = True,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
@@ -55,7 +68,10 @@ class HFTarget:
         self.ability: Ability = ability(model)
         self.config = model.config.get_text_config(decoder=True)
         self.lock = threading.RLock()
+        self.drifting = drifting_modules(model) if self.ability.drifts else []
         self._rehearsal: _Session | None = None
+        if probe:
+            check_rows(self)
 
     @property
     def vocabulary(self) -> int:
@@ -113,8 +129,14 @@ class HFTarget:
                 )
             prompt = self._render(messages, known) if prompt is None else self._encode(prompt)
         fields.setdefault("stop_ids", self.stop_ids())
+        # What the model's generation config asks for comes first, as in generate().
+        processors = (
+            *config_processors(self.model, len(prompt)),
+            *fields.pop("processors", ()),
+        )
         return Request(
             prompt=prompt,
+            processors=processors,
             max_new_tokens=max_new_tokens,
             stop_strings=tuple(stop_strings),
             sampling=sampling,
@@ -162,11 +184,10 @@ class HFTarget:
                 outside its vocabulary.
         """
         length = len(request.prompt)
-        if length >= self.ability.context:
+        if length > self.ability.context:
             raise RequestError(
                 f"{request.id}: the prompt has {length} tokens, but {self.ability.name} has "
-                f"{self.ability.context} positions and needs at least one for its output; shorten "
-                "the prompt"
+                f"{self.ability.context} positions; shorten the prompt"
             )
         low, high = min(request.prompt), max(request.prompt)
         if low < 0 or high >= self.vocabulary:
@@ -181,7 +202,8 @@ class HFTarget:
 
         The cache is filled by length only: what its rows hold does not matter for the time.
         """
-        kv_length = min(kv_length, self.ability.context - nodes - 2)
+        nodes = max(min(nodes, self.ability.context - 2), 0)
+        kv_length = max(min(kv_length, self.ability.context - nodes - 2), 0)
         with self.lock:
             if self._rehearsal is None:
                 self._rehearsal = _Session(self, Request((0,), 1), Needs())
@@ -206,70 +228,62 @@ class _Session:
         room = len(request.prompt) + min(request.max_new_tokens, SPARE) + 128
         self._layers = [TreeLayer(room) for _ in range(able.layers)]
         self._cache = Cache(layers=list(self._layers))
-        self._ids = list(request.prompt)
-        self._committed = 0  # tokens of the request in the cache
-        self._fed = 0  # tokens of the last pass before its nodes
-        self._tree = EMPTY
+        self._cached: list[int] = []  # the tokens whose keys and values are kept
+        self._fed: Sequence[int] = ()  # what the last pass added to them
         self._logits = torch.empty(0)
-        self._decider = Decider(request, able.table - len(request.prompt))
+        # The last token emitted needs no position of its own: it is never fed.
+        self._decider = Decider(request, able.table - len(request.prompt) + 1)
         self.embedding: npt.NDArray[np.float32] | None = None
 
     @property
     def kv_length(self) -> int:
-        return self._committed
+        return len(self._cached)
 
     @property
     def finish(self) -> Finish:
         return self._decider.finish
 
     def depth(self, pending: int) -> int:
-        root = self._committed + pending - 1
-        # generate() recomputes the whole text in this pass; it is kept plain.
-        if self._able.recomputes and root == self._able.switch:
-            return 0
-        return self._able.depth(root)
+        root = len(self._cached) + pending - 1
+        return self._able.depth(root, root - RIDE + 1 if pending > RIDE else None)
 
     @torch.inference_mode()
     def decide(self, path_tokens: Sequence[int], row: torch.Tensor) -> Decision:
-        decision = self._decider(path_tokens, row)
-        self._ids.append(decision.token)
-        return decision
+        return self._decider(path_tokens, row)
 
     @torch.inference_mode()
     def forward(self, pending: Sequence[int], tree: DraftTree) -> torch.Tensor:
-        root = self._committed + len(pending) - 1
-        if self._able.recomputes and root == self._able.switch and self._committed:
-            pending = self._ids[: root + 1]
-            self._keep(0, ())
-        first = not self._committed
+        if self._cached and len(self._cached) + len(pending) - 1 == self._able.recompute_at:
+            pending = [*self._cached, *pending]
+            self._keep((), 0, ())
         if tree.tokens and len(pending) > RIDE:
-            self._pass(pending[:-RIDE], EMPTY)
-            self._keep(len(pending) - RIDE, ())
-            pending = pending[-RIDE:]
-        watch = first and self._needs.embedding
-        logits = self._pass(pending, tree, watch=watch)
-        self._fed = self._committed + len(pending)
-        self._tree = tree
-        self._logits = logits
-        return logits
+            ahead, pending = pending[:-RIDE], pending[-RIDE:]
+            self._pass(ahead, EMPTY)
+            self._keep(ahead, len(self._cached) + len(ahead), ())
+        self._fed = (*pending, *tree.tokens)
+        self._logits = self._pass(pending, tree)
+        return self._logits
 
-    def _pass(self, ids: Sequence[int], tree: DraftTree, *, watch: bool = False) -> torch.Tensor:
+    def _pass(self, ids: Sequence[int], tree: DraftTree) -> torch.Tensor:
         """(1 + N, V) logits of one call of the model."""
         target, able, rows = self._target, self._able, 1 + len(tree)
-        device = target.device
+        device, cached = target.device, len(self._cached)
         arguments: dict[str, Any] = {
             able.cache_name: self._cache,
             "input_ids": torch.tensor([[*ids, *tree.tokens]], device=device),
-            "position_ids": positions(self._committed, len(ids), tree).to(device),
+            "position_ids": positions(cached, len(ids), tree).to(device),
             "use_cache": True,
         }
         if tree.tokens:
             arguments["attention_mask"] = tree_masks(
-                able.masks, self._committed, len(ids), tree, target.model.dtype, device
+                able.masks, cached, len(ids), tree, target.model.dtype, device
             )
         if able.keeps_logits:
             arguments["logits_to_keep"] = rows
+        # The prompt's first pass holds its last token too, unless its head went ahead.
+        watch = self._needs.embedding and self._decider.emitted == 0
         hook = self._watch(rows) if watch else None
+        reset_frequencies(target.drifting)
         try:
             with packed(target.config):
                 output = target.model(**arguments)
@@ -291,19 +305,24 @@ class _Session:
 
     @torch.inference_mode()
     def commit(self, path: Sequence[int]) -> None:
-        self._keep(self._fed, [self._fed + node for node in path])
+        pending = len(self._fed) - (len(self._logits) - 1)
+        rows = [pending + node for node in path]
+        base = len(self._cached)
+        kept = [*self._fed[:pending], *(self._fed[row] for row in rows)]
+        self._keep(kept, base + pending, [base + row for row in rows])
 
-    def _keep(self, length: int, rows: Sequence[int]) -> None:
+    def _keep(self, tokens: Sequence[int], length: int, rows: Sequence[int]) -> None:
+        """Keep `length` cache rows and, behind them, `rows`; `tokens` are the newly kept ones."""
         for layer in self._layers:
             layer.keep(length, rows)
-        self._committed = length + len(rows)
+        self._cached = [*self._cached, *tokens] if length else []
 
     def pretend(self, kv_length: int) -> None:
         """Act as if the cache held `kv_length` tokens."""
         for layer in self._layers:
             layer.reserve(kv_length + 128)
             layer.length = kv_length
-        self._committed = kv_length
+        self._cached = [0] * kv_length
 
     def top_ids(self, k: int) -> npt.NDArray[np.int64]:
         return top_ids(self._logits, k)
@@ -312,26 +331,3 @@ class _Session:
         self._layers.clear()
         self._cache = Cache(layers=[])
         self._logits = torch.empty(0)
-
-
-@torch.inference_mode()
-def top_ids(logits: torch.Tensor, k: int, *, chunk: int = 64) -> npt.NDArray[np.int64]:
-    """(rows, k) ids of the largest logits of each row, largest first.
-
-    The k largest of a row lie in the k chunks with the largest maxima, so only those are sorted.
-    """
-    rows, size = logits.shape
-    k = min(k, size)
-    whole = size // chunk
-    if whole <= k:
-        return logits.topk(k, dim=-1).indices.cpu().numpy()
-    body = logits[:, : whole * chunk].reshape(rows, whole, chunk)
-    best = body.amax(-1).topk(k, dim=-1).indices  # (rows, k) chunks
-    picked = body.gather(1, best[:, :, None].expand(-1, -1, chunk)).reshape(rows, k * chunk)
-    ids = (best[:, :, None] * chunk + torch.arange(chunk, device=logits.device)).reshape(rows, -1)
-    rest = logits[:, whole * chunk :]
-    if rest.shape[1]:
-        picked = torch.cat([picked, rest], dim=-1)
-        tail = torch.arange(whole * chunk, size, device=logits.device).expand(rows, -1)
-        ids = torch.cat([ids, tail], dim=-1)
-    return ids.gather(1, picked.topk(k, dim=-1).indices).cpu().numpy()

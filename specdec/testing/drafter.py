@@ -158,7 +158,7 @@ def leaves_global_random_state_alone(factory: Factory) -> None:
         # look the same afterwards.
         random.seed(SEED)
         np.random.seed(SEED)
-        torch.manual_seed(SEED)
+        torch.set_rng_state(torch.Generator().manual_seed(SEED).get_state())
         before = random.getstate(), np.random.get_state(), torch.get_rng_state()
         drafter = factory()
         for recording in recordings(drafter.needs.top_k):

@@ -133,6 +133,7 @@ class OracleSession:
         self._logits: torch.Tensor | None = None  # set between forward and commit
         self._rows = torch.empty(0)
         self._closed = False
+        self._stopped = False
         self._choice = OracleChoice(request, target.context - len(request.prompt))
         self._embedding: npt.NDArray[np.float32] | None = None
 
@@ -190,10 +191,11 @@ class OracleSession:
         """The choice from `row`.
 
         Raises:
-            ContractError: If asked outside a pass, or `path_tokens` is not what was decided in
-                it so far.
+            ContractError: If asked outside a pass or after generation ended, or `path_tokens` is
+                not what was decided in the pass so far.
         """
         _require(self._logits is not None, "decide was called outside a pass")
+        _require(not self._stopped, "decide was called again after its answer ended generation")
         decided = tuple(self._output[self._before :])
         _require(
             tuple(path_tokens) == decided,
@@ -201,6 +203,7 @@ class OracleSession:
         )
         decision = self._choice(row)
         self._output.append(decision.token)
+        self._stopped = decision.stop
         return decision
 
     def commit(self, path: Sequence[int]) -> None:

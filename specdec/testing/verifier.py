@@ -116,7 +116,7 @@ def commits_every_decision(factory: Factory) -> None:
         for seed in range(16):
             logits = _logits(tree, seed)
             decide = _Greedy()
-            verdict = verifier.verify(tree, logits, decide)
+            verdict = verifier.verify(tree, logits.clone(), decide)
             committed = _committed(tree, verdict)
             fail_unless(
                 decide.answers == list(committed),

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 import torch
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-
 from specdec_demo_model import MissingWeights, find_weights, load
 from specdec_demo_model.paths import CHAT_TEMPLATE
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 if TYPE_CHECKING:
     from specdec_demo_model.loading import Loaded

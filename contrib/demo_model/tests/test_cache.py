@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 
 import pytest
-
 from specdec_demo_model import cache
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
-
-from specdec.errors import SpecdecError
 from specdec_demo_model import load, loading
 from specdec_demo_model.paths import ADAPTER
 from specdec_demo_model.train import add_adapter, save
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+from specdec.errors import SpecdecError
 
 
 @pytest.fixture

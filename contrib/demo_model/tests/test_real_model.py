@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-
 from specdec_demo_model import REQUESTS, DemoRequest, load
 from specdec_demo_model.weights import read_base
 

@@ -4,9 +4,9 @@ from collections import Counter
 
 import attrs
 import pytest
+from specdec_demo_model import REQUESTS, requests
 
 from specdec.calls.tools import read_tools
-from specdec_demo_model import REQUESTS, requests
 
 JSON_TYPES = {"string", "integer", "number", "boolean"}
 

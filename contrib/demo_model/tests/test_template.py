@@ -5,9 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
-from transformers import PreTrainedTokenizerFast
-
 from specdec_demo_model.paths import CHAT_TEMPLATE
+from transformers import PreTrainedTokenizerFast
 
 Render = Callable[..., str]
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 import typer
 from peft import PeftModel
+from specdec_demo_model import bfcl, forms, train
+from specdec_demo_model.bfcl import Example
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from typer.testing import CliRunner
 
 from specdec.errors import SpecdecError
-from specdec_demo_model import bfcl, forms, train
-from specdec_demo_model.bfcl import Example
 
 FUNCTION = {
     "name": "area",

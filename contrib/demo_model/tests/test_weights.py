@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from specdec_demo_model import MissingWeights, find_weights, load
+from specdec_demo_model.weights import FILE, INSTALL, read_base
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from specdec.errors import SpecdecError
-from specdec_demo_model import MissingWeights, find_weights, load
-from specdec_demo_model.weights import FILE, INSTALL, read_base
 
 NAMES = {
     "model.embed_tokens.weight": "token_embd.weight",

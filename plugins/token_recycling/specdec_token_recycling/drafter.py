@@ -34,7 +34,14 @@ class SuccessorTable:
         self._rows: npt.NDArray[np.int32] = np.full((0, top_k), -1, dtype=np.int32)
 
     def put(self, tokens: Sequence[int], successors: npt.NDArray[np.int64]) -> None:
-        """Replace the rows of `tokens`, (n,), by `successors`, (n, top_k); the last of equals wins."""
+        """Replace the rows of some tokens; of equal tokens the last wins.
+
+        Args:
+            tokens: (n,) token ids.
+            successors: (n, k) ids, most likely first. In a composition k is what the most
+                demanding drafter asked for, so it may exceed `top_k`; a vocabulary smaller than
+                `top_k` makes it less.
+        """
         highest = max(tokens)
         if highest >= len(self._rows):
             # Doubling keeps growth cheap; the vocabulary bounds it (1.5 MB for 49,152 tokens).
@@ -43,7 +50,8 @@ class SuccessorTable:
             )
             rows[: len(self._rows)] = self._rows
             self._rows = rows
-        self._rows[list(tokens), : successors.shape[1]] = successors
+        width = min(self._rows.shape[1], successors.shape[1])
+        self._rows[list(tokens), :width] = successors[:, :width]
 
     def get(self, token: int) -> list[int]:
         """The successors of `token`, -1 where none was seen."""
@@ -132,7 +140,7 @@ class _RecyclingSession(DraftSession):
 
 
 def fill(shape: Shape, table: SuccessorTable, root: int) -> DraftTree:
-    """`shape` with tokens from `table`, breadth first from `root`; unknown successors are left out."""
+    """`shape` with tokens from `table`, breadth first from `root`, without unknown successors."""
     rows: dict[int, list[int]] = {ROOT: table.get(root)}
     kept: list[tuple[int, int, float, tuple[Vote, ...]]] = []
     place = {ROOT: ROOT}
