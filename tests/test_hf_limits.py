@@ -248,7 +248,8 @@ def test_a_model_that_ignores_masks_or_positions_is_refused_by_the_probe(
     monkeypatch.setattr(
         target,
         "positions",
-        lambda cached, pending, tree: torch.zeros(1, pending + len(tree)).long(),
+        # by index instead of by depth
+        lambda cached, pending, tree: torch.arange(cached, cached + pending + len(tree))[None],
     )
     assert "does not follow tree masks or positions" in refused(model)
     HFTarget(model, probe=False)

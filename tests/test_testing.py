@@ -9,6 +9,7 @@ import sys
 import zlib
 from collections import OrderedDict
 from contextlib import suppress
+from functools import cache
 from itertools import cycle
 
 import attrs
@@ -168,6 +169,14 @@ class Ranked(Lookup):
     restore = Learner.restore
 
 
+@cache
+def grown(literal, size, character):
+    """The most characters of `literal` that its first `size` and `character` end with."""
+    seen = literal[:size] + character
+    sizes = range(min(len(seen), len(literal)), -1, -1)
+    return next(size for size in sizes if seen.endswith(literal[:size]))
+
+
 class Literal(StateMachine):
     """An honest machine: it waits for the beginning of one literal and offers the rest of it.
 
@@ -181,12 +190,7 @@ class Literal(StateMachine):
 
     def advance(self, state, text):
         for character in text:
-            seen = self.text[:state] + character
-            state = next(
-                size
-                for size in range(min(len(seen), len(self.text)), -1, -1)
-                if seen.endswith(self.text[:size])
-            )
+            state = grown(self.text, state, character)
         return state
 
     def continuations(self, state):
