@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import reduce
+from itertools import pairwise
 from operator import or_
 from typing import Any
 
@@ -178,6 +179,19 @@ class MachineDrafter(Drafter):
         """A session; without a codec in the request it never offers anything."""
         return _MachineSession(self, request, committed)
 
+    @property
+    def remembers(self) -> bool:
+        """Whether the machine does."""
+        return self.machine.remembers
+
+    def state(self) -> Mapping[str, Any]:
+        """What the machine learned."""
+        return self.machine.state()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """The inverse of `state`."""
+        self.machine.restore(state)
+
     def __repr__(self) -> str:
         return f"MachineDrafter({self.machine!r})"
 
@@ -190,16 +204,19 @@ class _MachineSession(DraftSession):
         self._decoder = request.codec.decoder() if request.codec else None
         self._state = self._machine.start(request)
         self._cache: dict[tuple[str, tuple[int, ...]], tuple[int, ...]] = {}
+        # What was committed before a rebuild has been learned already.
         self._follow(committed)
 
-    def _follow(self, tokens: Sequence[int]) -> None:
-        if self._decoder is not None and (text := self._decoder.push(tokens)):
-            before = self._state
-            self._state = self._machine.advance(before, text)
-            self._machine.learn(before, text, self._state)
+    def _follow(self, tokens: Sequence[int]) -> str:
+        text = self._decoder.push(tokens) if self._decoder is not None else ""
+        if text:
+            self._state = self._machine.advance(self._state, text)
+        return text
 
     def observe(self, step: Step) -> None:
-        self._follow(step.committed)
+        before = self._state
+        if text := self._follow(step.committed):
+            self._machine.learn(before, text, self._state)
 
     def propose(self, tokens: Sequence[int], limit: Limit) -> DraftTree:
         # Inside a multi-byte character no text can follow: its missing bytes come first.
@@ -229,22 +246,31 @@ def _by_mass(
     over the continuations that pass through it. The last token of a text may merge with what
     follows it, so half of the mass that ends there is doubted.
     """
-    mass: dict[tuple[int, ...], float] = {(): max(1.0, math.fsum(c.score for c in continuations))}
+    # A trie of integers: the mass of a node and its children by token. Node 0 is the root.
+    mass = [max(1.0, math.fsum(c.score for c in continuations))]
+    children: list[dict[int, int]] = [{}]
+    ways: list[list[int]] = []
     for continuation, sequence in zip(continuations, sequences, strict=True):
-        for depth in range(1, len(sequence) + 1):
-            share_of = continuation.score * (0.5 if depth == len(sequence) > 1 else 1.0)
-            prefix = tuple(sequence[:depth])
-            mass[prefix] = mass.get(prefix, 0.0) + share_of
-    scores = [
-        [
-            min(1.0, mass[tuple(sequence[: d + 1])] / mass[tuple(sequence[:d])])
-            for d in range(len(sequence))
-        ]
-        for sequence in sequences
-    ]
+        node, way = 0, [0]
+        for depth, token in enumerate(sequence[: limit.depth], start=1):
+            below = children[node].get(token)
+            if below is None:
+                below = children[node][token] = len(mass)
+                mass.append(0.0)
+                children.append({})
+            last = depth == len(sequence) > 1
+            mass[below] += continuation.score * (0.5 if last else 1.0)
+            node = below
+            way.append(node)
+        ways.append(way)
     trees = [
-        DraftTree.from_sequences([sequence], source=c.source, limit=limit, scores=[score])
-        for c, sequence, score in zip(continuations, sequences, scores, strict=True)
+        DraftTree.from_sequences(
+            [sequence],
+            source=continuation.source,
+            limit=limit,
+            scores=[[min(1.0, mass[b] / mass[a]) for a, b in pairwise(way)]],
+        )
+        for continuation, sequence, way in zip(continuations, sequences, ways, strict=True)
         if sequence
     ]
     return DraftTree.merge(trees).top(limit.nodes)

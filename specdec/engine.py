@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from specdec.budget import FixedBudget
 from specdec.compose import Fallback
+from specdec.errors import ContractError
 from specdec.guard import open_session
 from specdec.interfaces import Budget, Decision, Drafter, Needs, Verifier
 from specdec.report import Clock, Ledger
@@ -176,6 +177,8 @@ class Engine:
                 ledger.book(step, clock.lap())
                 tokens, pending = tokens + committed, committed[-1:]
                 index, stopped = index + 1, verdict.stopped
+                if len(tokens) >= end and not stopped:
+                    raise ContractError(f"{self.verifier!r} went on after the last token allowed")
                 yield step
             result = ledger.close(session.finish, draft.errors)
             draft.finish(result)

@@ -51,6 +51,8 @@ class DraftSession(ABC):
     def prefilled(self, embedding: npt.NDArray[np.float32] | None) -> None:
         """Take in the prompt's embedding; called once, after the prompt's pass was observed.
 
+        A host that rebuilds a session in the middle calls it again, right after `start`.
+
         Args:
             embedding: (H,) float32, last-layer hidden state of the last prompt token, or None
                 when no drafter asked for it or the host has none.
@@ -158,7 +160,23 @@ class StateMachine(ABC):
         """Texts the language expects from here, best first. Changes nothing."""
 
     def learn(self, before: State, text: str, after: State) -> None:
-        """Pick up habits (white space, key order) from committed text. Never affects `advance`."""
+        """Pick up habits (white space, key order) from committed text. Never affects `advance`.
+
+        Called once per committed text, not again when a session is rebuilt. Habits that outlive a
+        request belong to its tenant (`specdec.PerTenant`), which a state can carry.
+        """
+
+    @property
+    def remembers(self) -> bool:
+        """Whether what `learn` picked up outlives a request."""
+        return False
+
+    def state(self) -> Mapping[str, Any]:
+        """What was learned so far, for saving; plain values and numpy arrays."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state` returned; its inverse."""
 
 
 @attrs.frozen

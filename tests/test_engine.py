@@ -56,7 +56,7 @@ class CountingSession:
 
     @property
     def finish(self) -> Any:
-        return self._decider.finish
+        return self._decider.stops.finish
 
     def depth(self, pending: int) -> int:
         return self._target.room

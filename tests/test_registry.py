@@ -550,8 +550,8 @@ def test_an_unknown_plugin_before_the_slash_lists_the_qualified_names() -> None:
     with pytest.raises(UnknownName) as caught:
         registry.factory("drafter", "hare/mine")
     assert str(caught.value) == (
-        "no drafter named 'hare/mine'; registered: here/mine, specdec/fallback, specdec/machine, specdec/merge; "
-        "did you mean 'here/mine'?"
+        "no drafter named 'hare/mine'; registered: here/mine, specdec/fallback, "
+        "specdec/machine, specdec/merge; did you mean 'here/mine'?"
     )
 
 

@@ -1150,7 +1150,7 @@ def test_the_oracle_stops_as_a_real_target_does(fields, finish):
         stopped = decision.stop
 
     assert (result.finish, result.tokens) == (finish, tuple(output))
-    assert real.finish == finish
+    assert real.stops.finish == finish
 
 
 def test_the_oracle_draws_as_a_real_target_does():

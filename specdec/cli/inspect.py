@@ -41,20 +41,23 @@ def _escape(text: str) -> str:
 
 
 def check(
-    drafter: Annotated[str, typer.Argument(help="A stack expression, such as 'pld(ngram=2)'.")],
+    component: Annotated[str, typer.Argument(help="A stack expression, such as 'pld(ngram=2)'.")],
+    kind: Annotated[
+        str, typer.Option(help="drafter, state machine, memory or verifier.")
+    ] = "drafter",
 ) -> None:
-    """Run the conformance kit against a drafter."""
+    """Run the conformance kit against a drafter or another component."""
     from specdec.expression import parse
     from specdec.testing import run_checks
 
-    parse(drafter)  # a bad expression is reported before any check runs
-    table = Table(title=f"Conformance of {drafter}", title_justify="left")
+    parse(component, kind=kind)  # a bad expression is reported before any check runs
+    table = Table(title=f"Conformance of {component}", title_justify="left")
     for column in ("check", "result", "ms"):
         table.add_column(column, overflow="fold")
     failed = 0
-    for row in run_checks(lambda: parse(drafter)):
+    for row in run_checks(lambda: parse(component, kind=kind)):
         failed += not row.ok
-        result = "[green]ok" if row.ok else "[red]"
+        result = "[yellow]skipped:" if row.skipped else "[green]ok" if row.ok else "[red]failed:"
         message = f" {_escape(row.message)}" if row.message else ""
         table.add_row(row.check, result + message, f"{1000 * row.seconds:.0f}")
     Console().print(table)

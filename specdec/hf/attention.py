@@ -25,23 +25,25 @@ def packed_sdpa(
     """Transformers' sdpa with the queries packed per key/value head.
 
     With a mask, transformers repeats keys and values for every query head (`repeat_kv`), a copy
-    of the whole cache at every layer. The groups' queries can instead be rows of one longer query
-    against the shared head: (1, H, q, D) becomes (1, H_kv, G * q, D).
+    of the whole cache at every layer; without one, torch's grouped kernel is slower than this on
+    a CPU in bfloat16. The groups' queries can instead be rows of one longer query against the
+    shared head: (1, H, q, D) becomes (1, H_kv, G * q, D). Prompts without a mask keep
+    transformers' causal kernel.
     """
     groups = getattr(module, "num_key_value_groups", 1)
     ordinary = kwargs.get("position_bias") is None and kwargs.get("softcap") is None
-    shared = attention_mask is not None and attention_mask.shape[1] == 1
-    if attention_mask is None or not shared or groups == 1 or not ordinary:
+    batch, heads, length, size = query.shape
+    packable = length == 1 if attention_mask is None else attention_mask.shape[1] == 1
+    if groups == 1 or not packable or not ordinary:
         result: tuple[torch.Tensor, torch.Tensor | None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, **kwargs
         )
         return result
-    batch, heads, length, size = query.shape
     out = torch.nn.functional.scaled_dot_product_attention(
         query.reshape(batch, heads // groups, groups * length, size),
         key,
         value,
-        attn_mask=_repeated(attention_mask, groups),
+        attn_mask=None if attention_mask is None else _repeated(attention_mask, groups),
         scale=kwargs.get("scaling"),
     )
     out = out.reshape(batch, heads, length, value.shape[-1])

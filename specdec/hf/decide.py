@@ -14,7 +14,8 @@ from transformers import (
 )
 
 from specdec.interfaces import Decision
-from specdec.request import Finish, Request, Sampling
+from specdec.request import Request, Sampling
+from specdec.stops import Stops
 
 
 def sampling_processors(sampling: Sampling | None) -> LogitsProcessorList:
@@ -45,8 +46,7 @@ class Decider:
         last: The most tokens that the model's positions allow.
 
     Attributes:
-        emitted: Tokens chosen so far.
-        finish: Why generation ended, once it did.
+        stops: Follows what is chosen; says why generation ended.
     """
 
     def __init__(self, request: Request, last: int) -> None:
@@ -54,21 +54,10 @@ class Decider:
         self._sampling = request.sampling
         self._processors: Any = LogitsProcessorList([*request.processors])
         self._processors.extend(sampling_processors(request.sampling))
-        self.emitted = 0
-        self._left = min(request.max_new_tokens, last)
-        self._limit: Finish = "length" if request.max_new_tokens <= last else "context"
+        self.stops = Stops(request, last)
         self._ids: torch.Tensor | None = None
         self._length = len(request.prompt)
-        self._decoder = request.codec.decoder() if request.codec and request.stop_strings else None
-        self._longest = max(map(len, request.stop_strings), default=0)
-        self._tail = ""
-        if self._decoder is not None:
-            # A stop string may begin in the prompt; tokens hold at least one byte, four make any
-            # character.
-            self._tail = self._decoder.push(request.prompt[-4 * self._longest :])
-            self._tail = self._tail[max(len(self._tail) - self._longest + 1, 0) :]
         self._generator: torch.Generator | None = None
-        self.finish: Finish = "length"
 
     def __call__(self, path_tokens: Sequence[int], row: torch.Tensor) -> Decision:  # noqa: ARG002
         """Choose one token from the (V,) logits `row` that follow everything committed so far."""
@@ -87,9 +76,7 @@ class Decider:
                 self._ids = torch.cat([self._ids, torch.zeros_like(self._ids)], dim=1)
             self._ids[0, self._length] = token
         self._length += 1
-        self.emitted += 1
-        self._left -= 1
-        return Decision(token, self._stops(token))
+        return Decision(token, self.stops.ends(token))
 
     def _seen(self, device: torch.device) -> torch.Tensor:
         """(1, L) prompt and output so far, for processors that look at them."""
@@ -106,22 +93,3 @@ class Decider:
         if self._generator is None:
             self._generator = torch.Generator(device).manual_seed(self._sampling.seed)
         return self._generator
-
-    def _stops(self, token: int) -> bool:
-        if token in self._request.stop_ids:
-            self.finish = "stop_id"
-            return True
-        if self._decoder is not None:
-            # A stop string counts once the token that completes it is written; what was seen
-            # before that token has been searched already.
-            text = self._tail + self._decoder.push([token])
-            old = len(self._tail)
-            stops = self._request.stop_strings
-            if any(text.find(stop, max(old - len(stop) + 1, 0)) >= 0 for stop in stops):
-                self.finish = "stop_string"
-                return True
-            self._tail = text[max(len(text) - self._longest + 1, 0) :]
-        if self._left <= 0:
-            self.finish = self._limit
-            return True
-        return False

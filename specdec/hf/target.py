@@ -241,7 +241,7 @@ class _Session:
 
     @property
     def finish(self) -> Finish:
-        return self._decider.finish
+        return self._decider.stops.finish
 
     def depth(self, pending: int) -> int:
         root = len(self._cached) + pending - 1
@@ -281,7 +281,7 @@ class _Session:
         if able.keeps_logits:
             arguments["logits_to_keep"] = rows
         # The prompt's first pass holds its last token too, unless its head went ahead.
-        watch = self._needs.embedding and self._decider.emitted == 0
+        watch = self._needs.embedding and self._decider.stops.emitted == 0
         hook = self._watch(rows) if watch else None
         reset_frequencies(target.drifting)
         try:

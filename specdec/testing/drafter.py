@@ -21,7 +21,7 @@ from specdec.testing.checks import (
     parametrize,
 )
 from specdec.testing.isolation import requests_do_not_leak, state_round_trips, tenants_do_not_leak
-from specdec.testing.replay import ask, play, record, recordings, same, tell
+from specdec.testing.replay import ask, complete, play, record, recordings, same, tell
 from specdec.testing.serving import is_quick, output_is_unchanged, survives_being_cut_off
 from specdec.tree import DraftTree, Limit
 
@@ -69,12 +69,11 @@ def returns_a_tree(factory: Factory) -> None:
                 isinstance(session, DraftSession),
                 f"{drafter!r}.start returned a {type(session).__name__}, not a DraftSession",
             )
-            for draft in play(session, recording):
+            for draft in complete(session, recording):
                 fail_unless(
                     isinstance(draft, DraftTree),
                     f"{drafter!r} proposed a {type(draft).__name__}; expected a DraftTree",
                 )
-            session.finish(recording.result)
 
 
 def declares_its_needs(factory: Factory) -> None:
@@ -162,9 +161,7 @@ def leaves_global_random_state_alone(factory: Factory) -> None:
         before = random.getstate(), np.random.get_state(), torch.get_rng_state()
         drafter = factory()
         for recording in recordings(drafter.needs.top_k):
-            session = drafter.start(recording.request)
-            play(session, recording)
-            session.finish(recording.result)
+            complete(drafter.start(recording.request), recording)
         same_as_before = {
             "random": random.getstate() == before[0],
             "numpy.random": _equal(np.random.get_state(), before[1]),
@@ -210,7 +207,10 @@ def follows_committed_tokens_only(factory: Factory) -> None:
 
 
 def can_be_rebuilt(factory: Factory) -> None:
-    """``start(request, committed)`` proposes what the session that saw it happen would."""
+    """``start(request, committed)`` proposes what the session that saw it happen would.
+
+    The rebuilt session is given the prompt's embedding again, as the host has it.
+    """
     for recording in recordings(factory().needs.top_k):
         for step in recording.checkpoints():
             drafter = factory()

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from specdec.testing.checks import CheckSkipped, Factory, during, fail_unless
-from specdec.testing.replay import ask, play, recordings, same, tell
+from specdec.testing.replay import ask, complete, play, recordings, same, tell
 
 STRANGER: Final = "somebody else"
 """A tenant whom only the drafter that is restored over has served."""
@@ -44,26 +44,22 @@ def state_round_trips(factory: Factory) -> None:
     if not taught.remembers:
         raise CheckSkipped("it declares that it remembers nothing")
     for recording in recordings(taught.needs.top_k):
-        session = taught.start(recording.request)
-        play(session, recording)
-        session.finish(recording.result)
+        complete(taught.start(recording.request), recording)
     state = taught.state()
     _require_plain(state, "state()")
     saved = pickle.dumps(state)
     new, used = factory(), factory()
     for recording in recordings(taught.needs.top_k):
-        session = used.start(recording.asked_by(STRANGER))
-        play(session, recording)
-        session.finish(recording.result)
+        complete(used.start(recording.asked_by(STRANGER)), recording)
     for drafter, what in ((new, "a new"), (used, "a used")):
         with during(f"restoring {what} drafter"):
             drafter.restore(pickle.loads(saved))
     for recording in recordings(taught.needs.top_k):
         for request in (recording.request, recording.asked_by(STRANGER)):
             # All three go on learning alike.
-            drafts = play(taught.start(request), recording)
+            drafts = complete(taught.start(request), recording)
             for drafter, what in ((new, "a new"), (used, "a used")):
-                restored = play(drafter.start(request), recording)
+                restored = complete(drafter.start(request), recording)
                 blame = f"{what} {drafter!r} after restore(state()) differs from the one it copies"
                 same(drafts, restored, recording, blame)
 
@@ -77,9 +73,7 @@ def _isolated(factory: Factory, *, first: str, second: str, cure: str) -> None:
         shared = factory()
         # The same request comes last before the look: a memory of any kind finds it.
         for earlier in (neighbour, recording):
-            session = shared.start(earlier.asked_by(first))
-            play(session, earlier)
-            session.finish(earlier.result)
+            complete(shared.start(earlier.asked_by(first)), earlier)
         after = play(shared.start(recording.asked_by(second)), recording)
         same(alone, after, recording, f"{drafter!r} is changed by earlier requests ({cure})")
         for other in (neighbour, recording):

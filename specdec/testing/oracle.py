@@ -14,6 +14,7 @@ import torch
 from specdec.errors import ContractError, RequestError
 from specdec.interfaces import Decision, Needs
 from specdec.request import Finish, Request
+from specdec.stops import Stops
 from specdec.testing.codec import CharCodec
 from specdec.tree import EMPTY, ROOT, DraftTree
 
@@ -150,7 +151,7 @@ class OracleSession:
     @property
     def finish(self) -> Finish:
         """Why the request ended."""
-        return self._choice.finish
+        return self._choice.stops.finish
 
     def depth(self, pending: int) -> int:
         """Positions left behind the root."""
@@ -255,11 +256,7 @@ class OracleChoice:
     def __init__(self, request: Request, room: int) -> None:
         self._request = request
         self._ids = list(request.prompt)
-        self._left = min(request.max_new_tokens, room)
-        self._limit: Finish = "length" if request.max_new_tokens <= room else "context"
-        self._decoder = request.codec.decoder() if request.codec and request.stop_strings else None
-        self._text = ""
-        self.finish: Finish = "length"
+        self.stops = Stops(request, room)
         seed = request.sampling.seed if request.sampling else None
         self._generator = None if seed is None else torch.Generator().manual_seed(seed)
 
@@ -274,22 +271,7 @@ class OracleChoice:
             odds = torch.softmax(scores / sampling.temperature, dim=-1)
             token = int(torch.multinomial(odds, 1, generator=self._generator))
         self._ids.append(token)
-        self._left -= 1
-        return Decision(token, self._stops(token))
-
-    def _stops(self, token: int) -> bool:
-        if token in self._request.stop_ids:
-            self.finish = "stop_id"
-            return True
-        if self._decoder is not None:
-            self._text += self._decoder.push([token])
-            if any(stop in self._text for stop in self._request.stop_strings):
-                self.finish = "stop_string"
-                return True
-        if self._left <= 0:
-            self.finish = self._limit
-            return True
-        return False
+        return Decision(token, self.stops.ends(token))
 
 
 def _require(condition: bool, breach: str) -> None:

@@ -175,6 +175,14 @@ def play(session: DraftSession, recording: Recording) -> list[DraftTree]:
     return drafts
 
 
+def complete(session: DraftSession, recording: Recording) -> list[DraftTree]:
+    """Likewise, with the last step observed and the session finished."""
+    drafts = play(session, recording)
+    tell(session, recording, len(recording.steps) - 1, len(recording.steps))
+    session.finish(recording.result)
+    return drafts
+
+
 def same(
     first: list[DraftTree], second: list[DraftTree], recording: Recording, difference: str
 ) -> None:
