@@ -88,6 +88,13 @@ class CostCurve:
         """
         return _costs(self, kv_length, most)
 
+    def slope(self) -> float:
+        """Seconds that one more row adds to a long pass; 0 when only one was measured."""
+        if len(self.nodes) < 2:
+            return 0.0
+        rise = self.seconds[0][-1] - self.seconds[0][-2]
+        return max(rise / (self.nodes[-1] - self.nodes[-2]), 0.0)
+
     def save(self, path: Path) -> None:
         """Write the curve as JSON, atomically."""
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -199,7 +206,7 @@ class MeasuredBudget(Budget):
         """The most nodes ever."""
         return self.most
 
-    def trim(self, tree: DraftTree, kv_length: int) -> DraftTree:
+    def trim(self, tree: DraftTree, kv_length: int, pending: int = 1) -> DraftTree:
         """The nodes of the greatest reach, as many as pay."""
         if not tree.tokens:
             return tree
@@ -207,7 +214,12 @@ class MeasuredBudget(Budget):
         costs = self.curve.costs(-(-kv_length // 64) * 64, max(self.most, len(tree)))
         reach = sorted(tree.reach, reverse=True)
         gains = np.concatenate(([1.0], 1.0 + np.cumsum(reach)))
-        return tree.top(int(np.argmax(gains / costs[: len(gains)])))
+        if pending == 1:
+            return tree.top(int(np.argmax(gains / costs[: len(gains)])))
+        # On a prompt's own pass a node costs what one more row of a long pass costs, and a token
+        # gained saves at most one plain step.
+        worth = gains * costs[0] - self.curve.slope() * np.arange(len(gains))
+        return tree.top(int(np.argmax(worth)))
 
     def __repr__(self) -> str:
         return f"MeasuredBudget(most={self.most})"

@@ -147,36 +147,33 @@ class Engine:
             hook.on_request_start(request=request)
             # Invariant: the cache holds all of `tokens` but `pending`; its last token is the root.
             tokens = pending = request.prompt
-            end, index, stopped = (
-                len(tokens) + request.max_new_tokens,
-                0,
-                not request.max_new_tokens,
-            )
+            end = len(tokens) + request.max_new_tokens
+            stopped = request.max_new_tokens == 0
             while not stopped:
                 clock, cached = Clock(), session.kv_length
                 depth = min(session.depth(len(pending)), end - len(tokens) - 1)
                 limit = Limit(budget.limit(cached), depth)
-                tree = budget.trim(draft.propose(tokens, limit), cached) if limit else EMPTY
+                tree = draft.propose(tokens, limit) if limit else EMPTY
+                tree = budget.trim(tree, cached, len(pending))
                 drafted = clock.lap()
                 with target.lock:
                     logits = session.forward(pending, tree)
                 passed = clock.lap()
                 verdict = self.verifier.verify(tree, logits, session.decide)
                 verified = clock.lap()
-                bonus = () if verdict.bonus is None else (verdict.bonus,)
-                committed = (*(tree.tokens[node] for node in verdict.path), *bonus)
+                committed = verdict.committed(tree)
                 top_ids = session.top_ids(top_k) if top_k else None
                 session.commit(verdict.path[: len(committed) - 1])
                 phases = Phases(drafted, passed, verified)
-                step = Step(index, tree, verdict.path, committed, cached, top_ids, phases)
+                step = Step(ledger.passes, tree, verdict.path, committed, cached, top_ids, phases)
                 draft.observe(step)
-                if index == 0:
+                if step.index == 0:
                     draft.prefilled(session.embedding)
                 budget.record(len(tree), cached, passed)
                 hook.on_step(request=request, step=step)
                 ledger.book(step, clock.lap())
                 tokens, pending = tokens + committed, committed[-1:]
-                index, stopped = index + 1, verdict.stopped
+                stopped = verdict.stopped
                 if len(tokens) >= end and not stopped:
                     raise ContractError(f"{self.verifier!r} went on after the last token allowed")
                 yield step

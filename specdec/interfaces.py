@@ -263,6 +263,11 @@ class Verdict:
     bonus: int | None
     stopped: bool
 
+    def committed(self, tree: DraftTree) -> tuple[int, ...]:
+        """The tokens that a step over `tree` commits: the path's, then the bonus."""
+        path = tuple(tree.tokens[node] for node in self.path)
+        return path if self.bonus is None else (*path, self.bonus)
+
 
 class Verifier(ABC):
     """Decides which drafted tokens stand."""
@@ -286,8 +291,14 @@ class Budget(ABC):
     def limit(self, kv_length: int) -> int:
         """The most nodes worth asking a drafter for, with `kv_length` tokens in the cache."""
 
-    def trim(self, tree: DraftTree, kv_length: int) -> DraftTree:
-        """The part of `tree` worth verifying; closed under ancestors."""
+    def trim(self, tree: DraftTree, kv_length: int, pending: int = 1) -> DraftTree:  # noqa: ARG002
+        """The part of `tree` worth verifying; closed under ancestors.
+
+        Args:
+            tree: The draft.
+            kv_length: Tokens in the cache.
+            pending: Tokens that the pass computes anyway; more than 1 for a prompt's own pass.
+        """
         return tree.top(self.limit(kv_length))
 
     def record(self, nodes: int, kv_length: int, seconds: float) -> None:

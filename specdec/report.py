@@ -40,6 +40,11 @@ class Ledger:
         self._prompt = Phases()
         self._decode = Phases()
 
+    @property
+    def passes(self) -> int:
+        """Passes booked so far."""
+        return len(self._nodes)
+
     def book(self, step: Step, observe: float) -> None:
         """Count one step; `observe` is the time its observers took, in seconds."""
         self._tokens += step.committed
@@ -61,7 +66,7 @@ class Ledger:
             request=self._request.id,
             tokens=tuple(self._tokens),
             finish=finish,
-            passes=len(self._nodes),
+            passes=self.passes,
             prompt_tokens=self._prompt_tokens,
             accepted=tuple(self._accepted),
             nodes=tuple(self._nodes),

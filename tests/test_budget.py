@@ -112,3 +112,12 @@ def test_measuring_takes_turns_and_keeps_the_median():
     assert asked[:4] == [(100, 0), (100, 1), (200, 0), (200, 1)] == asked[4:8]
     assert len(asked) == 4 * 6
     assert curve == CostCurve((0, 1), (100, 200), [[2.0, 3.0], [3.0, 4.0]], "clockwork")
+
+
+def test_on_a_prompts_own_pass_a_node_costs_one_more_row():
+    # 1 s for a plain step, 0.1 s for one more row of a long pass: reach above 0.1 pays, although
+    # the first node of an ordinary pass would double its cost.
+    curve = CostCurve((0, 1, 11), (256,), [[1.0, 2.0, 3.0]])
+    draft = chain([0.5, 0.5, 0.5, 0.5])
+    assert len(MeasuredBudget(curve).trim(draft, 0, pending=600)) == 3
+    assert not MeasuredBudget(curve).trim(draft, 600)

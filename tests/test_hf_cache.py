@@ -173,7 +173,11 @@ def test_a_plain_pass_carries_no_mask_and_a_draft_does(monkeypatch: pytest.Monke
     Engine(target, junk(), on_error="raise").generate(
         target.request(prompt_of(9), max_new_tokens=4)
     )
-    assert spy.calls[0]["attention_mask"].shape[-2] == spy.calls[0]["input_ids"].shape[1]
+    first, second, *_ = spy.calls
+    # On the prompt's pass only the root and the nodes have rows; later the root is all there is.
+    assert first["attention_mask"].shape[-2] == first["input_ids"].shape[1] - 8
+    assert first["attention_mask"].shape[-1] == first["input_ids"].shape[1]
+    assert second["attention_mask"].shape[-2] == second["input_ids"].shape[1]
 
 
 def test_logits_are_asked_for_the_root_and_the_nodes_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,9 +194,10 @@ def test_logits_are_asked_for_the_root_and_the_nodes_only(monkeypatch: pytest.Mo
 def test_a_draft_rides_along_with_the_end_of_a_long_prompt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The first part goes without a mask, the rest with the draft; the mask stays small."""
+    """Where masks cannot be short, the head goes ahead without one; the mask stays small."""
     monkeypatch.setattr("specdec.hf.target.RIDE", 16)
-    target = HFTarget(tiny("llama"))
+    target = HFTarget(tiny("mistral-window"))
+    assert not target.short_masks
     spy = Spy(target.model, monkeypatch)
     Engine(target, junk(nodes=5), on_error="raise").generate(
         target.request(prompt_of(50), max_new_tokens=2)

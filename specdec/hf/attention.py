@@ -30,9 +30,19 @@ def packed_sdpa(
     shared head: (1, H, q, D) becomes (1, H_kv, G * q, D). Prompts without a mask keep
     transformers' causal kernel.
     """
+    length, rows = query.shape[2], length_of(attention_mask, query)
+    if rows < length:
+        # A draft rides on a prompt: the mask is for the root and the nodes only. The prompt's
+        # rows before the root attend among themselves, by transformers' causal kernel.
+        head = length - rows
+        before, _ = sdpa_attention_forward(
+            module, query[:, :, :head], key[:, :, :head], value[:, :, :head], None, **kwargs
+        )
+        behind, _ = packed_sdpa(module, query[:, :, head:], key, value, attention_mask, **kwargs)
+        return torch.cat([before, behind], dim=1), None
     groups = getattr(module, "num_key_value_groups", 1)
     ordinary = kwargs.get("position_bias") is None and kwargs.get("softcap") is None
-    batch, heads, length, size = query.shape
+    batch, heads, _, size = query.shape
     packable = length == 1 if attention_mask is None else attention_mask.shape[1] == 1
     if groups == 1 or not packable or not ordinary:
         result: tuple[torch.Tensor, torch.Tensor | None] = sdpa_attention_forward(
@@ -48,6 +58,11 @@ def packed_sdpa(
     )
     out = out.reshape(batch, heads, length, value.shape[-1])
     return out.transpose(1, 2).contiguous(), None
+
+
+def length_of(mask: torch.Tensor | None, query: torch.Tensor) -> int:
+    """Query rows that `mask` is for; all of them without a mask."""
+    return query.shape[2] if mask is None else mask.shape[2]
 
 
 def _repeated(mask: torch.Tensor, groups: int) -> torch.Tensor:

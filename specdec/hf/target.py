@@ -32,11 +32,12 @@ from specdec.interfaces import Decision, Needs
 from specdec.request import Finish, Request, Sampling
 from specdec.tree import EMPTY, DraftTree
 
-RIDE = 512
-"""Prompt tokens that share the pass of the first draft.
+RIDE = 32
+"""Prompt tokens that share the pass of the first draft, where the whole prompt cannot.
 
-The draft rides along with the end of the prompt. A longer prompt goes first without a mask, since
-a mask over all of it would cost more (quadratic) than one more pass."""
+A mask over a long prompt costs more (quadratic) than one more pass, so the prompt's head goes
+ahead without one. Prompts of 640 tokens with a draft, bfloat16, 2 threads: 0.40 s for 32 or 128,
+0.43 s for 512, 0.40 s without a draft."""
 
 SPARE = 512
 """Rows of cache allocated ahead of the prompt; the cache grows by half beyond that."""
@@ -69,6 +70,7 @@ class HFTarget:
         self.config = model.config.get_text_config(decoder=True)
         self.lock = threading.RLock()
         self.drifting = drifting_modules(model) if self.ability.drifts else []
+        self.short_masks = False
         self._rehearsal: _Session | None = None
         if probe:
             check_rows(self)
@@ -245,7 +247,12 @@ class _Session:
 
     def depth(self, pending: int) -> int:
         root = len(self._cached) + pending - 1
-        return self._able.depth(root, root - RIDE + 1 if pending > RIDE else None)
+        split = pending > RIDE and not self._whole()
+        return self._able.depth(root, root - RIDE + 1 if split else None)
+
+    def _whole(self) -> bool:
+        """Whether a draft can ride on a whole prompt: its rows need no mask of their own."""
+        return self._target.short_masks and not self._cached
 
     @torch.inference_mode()
     def decide(self, path_tokens: Sequence[int], row: torch.Tensor) -> Decision:
@@ -256,7 +263,7 @@ class _Session:
         if self._cached and len(self._cached) + len(pending) - 1 == self._able.recompute_at:
             pending = [*self._cached, *pending]
             self._keep((), 0, ())
-        if tree.tokens and len(pending) > RIDE:
+        if tree.tokens and len(pending) > RIDE and not self._whole():
             ahead, pending = pending[:-RIDE], pending[-RIDE:]
             self._pass(ahead, EMPTY)
             self._keep(ahead, len(self._cached) + len(ahead), ())
@@ -275,8 +282,10 @@ class _Session:
             "use_cache": True,
         }
         if tree.tokens:
+            # With a short mask, only the last prompt token (the root) and the nodes have rows.
+            before = len(ids) - 1 if self._whole() else 0
             arguments["attention_mask"] = tree_masks(
-                able.masks, cached, len(ids), tree, target.model.dtype, device
+                able.masks, cached + before, len(ids) - before, tree, target.model.dtype, device
             )
         if able.keeps_logits:
             arguments["logits_to_keep"] = rows
