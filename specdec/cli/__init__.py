@@ -47,10 +47,9 @@ def main() -> None:
     """Run the command line; an error that specdec raises on purpose is one clear line."""
     from specdec.cli import demo, inspect, run
 
-    app.command()(demo.demo)
-    app.command()(run.run)
-    app.command()(inspect.plugins)
-    app.command()(inspect.check)
+    if not app.registered_commands:
+        for command in (demo.demo, run.run, inspect.plugins, inspect.check):
+            app.command()(command)
     try:
         app()
     except SpecdecError as error:

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import attrs
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from specdec.cli import show
+from specdec.plugin import PluginInfo
 from specdec.registry import default_registry
 
 
@@ -19,9 +20,10 @@ def plugins(
     """List every plugin, working or not."""
     found = default_registry().plugins
     if as_json:
-        typer.echo(json.dumps([attrs.asdict(plugin) for plugin in found], indent=1))
+        hidden = attrs.filters.exclude(attrs.fields(PluginInfo).exception)
+        typer.echo(json.dumps([attrs.asdict(p, filter=hidden) for p in found], indent=1))
         return
-    console = Console()
+    console = show.console()
     table = Table()
     for column in ("plugin", "distribution", "version", "offers", "status"):
         table.add_column(column, overflow="fold")
@@ -60,7 +62,7 @@ def check(
         result = "[yellow]skipped:" if row.skipped else "[green]ok" if row.ok else "[red]failed:"
         message = f" {_escape(row.message)}" if row.message else ""
         table.add_row(row.check, result + message, f"{1000 * row.seconds:.0f}")
-    Console().print(table)
+    show.console().print(table)
     if failed:
         typer.echo(f"{failed} checks failed")
         raise typer.Exit(1)

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import attrs
 import typer
-from rich.console import Console
 
 from specdec.calls import HERMES, load_tools
 from specdec.calls.tools import read_json
@@ -75,7 +74,7 @@ def run(
         budget=models.budget_of(budget, target, cost_curve),
         hook=default_registry().hook,
     )
-    console = Console()
+    console = show.console()
     palette = show.Palette()
     assert target.codec is not None
     writer = show.Writer(console, palette, target.codec.decoder())

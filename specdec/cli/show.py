@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -14,6 +16,12 @@ from specdec.request import Step
 from specdec.text import Decoder
 
 COLOURS = ("green", "cyan", "magenta", "yellow", "blue", "red")
+
+
+def console() -> Console:
+    """Standard output; wide enough for tables where it is no terminal."""
+    made = Console()
+    return made if made.is_terminal or "COLUMNS" in os.environ else Console(width=100)
 
 
 class Palette:
@@ -62,12 +70,12 @@ def number(value: float | None, digits: int = 2, unit: str = "") -> str:
 
 
 def results(runs: Sequence[Run], baseline: Run, title: str) -> Table:
-    """The table of a comparison."""
-    table = Table(title=title, title_justify="left")
+    """The table of a comparison; speed-ups are over `baseline`."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE, padding=(0, 1))
     table.add_column("drafter", overflow="fold")
-    for name in ("requests", "tokens", "steps", "MAT", "tokens/s", "speed-up", "decode only"):
-        table.add_column(name, justify="right")
-    table.add_column("identical", justify="right")
+    for name in ("requests", "tokens", "steps", "MAT", "tokens/s", "speed-up", "decode\nonly"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("identical", justify="right", no_wrap=True)
     for run in runs:
         row = run.row(baseline)
         table.add_row(
