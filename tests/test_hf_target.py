@@ -267,3 +267,9 @@ def test_a_stream_closed_early_leaves_the_target_usable() -> None:
     running.close()
     result = Engine(target, junk()).generate(target.request(prompt_of(9), max_new_tokens=8))
     assert list(result.tokens) == reference(target.model, prompt_of(9), 8)
+
+
+def test_targets_of_one_model_share_its_lock() -> None:
+    model = tiny("llama")
+    assert HFTarget(model).lock is HFTarget(model).lock
+    assert HFTarget(model).lock is not HFTarget(tiny("qwen2")).lock

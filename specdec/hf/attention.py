@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import torch
 from transformers import AttentionInterface
@@ -78,9 +80,22 @@ AttentionInterface.register(NAME, packed_sdpa)
 AttentionMaskInterface.register(NAME, sdpa_mask)
 
 
+_locks: WeakKeyDictionary[Any, threading.RLock] = WeakKeyDictionary()
+_guard: Final = threading.Lock()
+
+
+def lock_of(model: Any) -> threading.RLock:  # noqa: ANN401 - any module
+    """The lock that guards a model's passes: one per model, however many targets wrap it.
+
+    A pass changes the model's attention back end for its duration, so two must not overlap.
+    """
+    with _guard:
+        return _locks.setdefault(model, threading.RLock())
+
+
 @contextmanager
 def packed(config: Any) -> Iterator[None]:  # noqa: ANN401 - transformers' configs are untyped
-    """Use `packed_sdpa` in place of sdpa inside the block; the caller holds the target's lock."""
+    """Use `packed_sdpa` in place of sdpa inside the block; the caller holds `lock_of` the model."""
     if config._attn_implementation != "sdpa":
         yield
         return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -15,7 +14,7 @@ from transformers.cache_utils import Cache
 
 from specdec.calls.tools import Tool, read_tools
 from specdec.errors import RequestError
-from specdec.hf.attention import packed
+from specdec.hf.attention import lock_of, packed
 from specdec.hf.codec import HFCodec
 from specdec.hf.compat import (
     TreeLayer,
@@ -68,7 +67,7 @@ class HFTarget:
         self.codec = HFCodec(tokenizer) if tokenizer is not None else None
         self.ability: Ability = ability(model)
         self.config = model.config.get_text_config(decoder=True)
-        self.lock = threading.RLock()
+        self.lock = lock_of(model)
         self.drifting = drifting_modules(model) if self.ability.drifts else []
         self.short_masks = False
         self._rehearsal: _Session | None = None
@@ -77,8 +76,9 @@ class HFTarget:
 
     @property
     def vocabulary(self) -> int:
-        """Number of token ids."""
-        return int(self.config.vocab_size)
+        """Number of token ids that the model takes."""
+        weight: Any = self.model.get_input_embeddings().weight
+        return int(weight.shape[0])
 
     @property
     def label(self) -> str:
@@ -324,7 +324,10 @@ class _Session:
         """Keep `length` cache rows and, behind them, `rows`; `tokens` are the newly kept ones."""
         for layer in self._layers:
             layer.keep(length, rows)
-        self._cached = [*self._cached, *tokens] if length else []
+        if length:
+            self._cached += tokens
+        else:
+            self._cached.clear()
 
     def pretend(self, kv_length: int) -> None:
         """Act as if the cache held `kv_length` tokens."""
