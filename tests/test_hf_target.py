@@ -273,3 +273,31 @@ def test_targets_of_one_model_share_its_lock() -> None:
     model = tiny("llama")
     assert HFTarget(model).lock is HFTarget(model).lock
     assert HFTarget(model).lock is not HFTarget(tiny("qwen2")).lock
+
+
+class Int8Linear(torch.nn.Module):
+    """A weight-only quantised layer: int8 weights, one scale per row, no float parameter."""
+
+    def __init__(self, linear: torch.nn.Linear) -> None:
+        super().__init__()
+        weight = linear.weight.detach()
+        scale = weight.abs().amax(dim=1, keepdim=True) / 127
+        self.register_buffer("scale", scale)
+        self.register_buffer("weight", (weight / scale).round().to(torch.int8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.linear(x, self.weight.to(x.dtype) * self.scale)
+
+
+def test_a_model_with_quantised_weights_is_exact() -> None:
+    model = build(FAMILIES["llama"]())
+    for layer in model.model.layers:
+        for part in (layer.self_attn, layer.mlp):
+            for name, child in list(part.named_children()):
+                if isinstance(child, torch.nn.Linear):
+                    setattr(part, name, Int8Linear(child))
+    target, prompt = HFTarget(model), prompt_of(30)
+    truth = reference(model, prompt, 24)
+    for drafter in (oracle(truth), junk()):
+        request = target.request(prompt, max_new_tokens=24)
+        assert list(Engine(target, drafter, on_error="raise").generate(request).tokens) == truth
