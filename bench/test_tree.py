@@ -108,7 +108,7 @@ def test_a_step_of_17_rows_behind_4096(benchmark, how):
 
     def step():
         layer.update(new, new)
-        layer.keep(4096, ())
+        layer.keep(4096, (), {})
 
     benchmark(step)
     assert layer.length == 4096
@@ -121,7 +121,7 @@ def test_compact_8_accepted_rows_of_64(benchmark):
 
     def step():
         layer.length = 4096 + 64
-        layer.keep(4096, range(4096 + 1, 4096 + 64, 8))
+        layer.keep(4096, range(4096 + 1, 4096 + 64, 8), {})
 
     benchmark(step)
     assert layer.length == 4096 + 8

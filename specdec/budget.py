@@ -152,6 +152,10 @@ class Timed(Protocol):
     def label(self) -> str:
         """Model, dtype, device and threads, for the record."""
 
+    @property
+    def longest(self) -> int:
+        """Positions that a timed pass may use."""
+
     def pass_seconds(self, nodes: int, kv_length: int) -> float:
         """Wall-clock seconds of one pass of a root and `nodes` nodes."""
 
@@ -159,19 +163,24 @@ class Timed(Protocol):
 def measure_costs(
     target: Timed,
     *,
-    nodes: Sequence[int] = (0, 1, 3, 7, 15, 31, 63),
-    kv_lengths: Sequence[int] = (256, 2048),
-    repeats: int = 5,
+    nodes: Sequence[int] = (0, 1, 7, 15, 31, 63),
+    kv_lengths: Sequence[int] = (512, 2048),
+    repeats: int = 3,
 ) -> CostCurve:
     """Time a handful of passes on `target`.
 
     Args:
         target: The target, such as `specdec.hf.HFTarget`.
         nodes: Numbers of nodes to time.
-        kv_lengths: Cache lengths to time, in tokens.
+        kv_lengths: Cache lengths to time, in tokens; cut to what the target can hold.
         repeats: Passes per point; the median counts. The points take turns, so that drift of
             the machine hits all alike; one more round first warms up.
     """
+    room = target.longest - max(nodes) - 1
+    if room < 1:
+        nodes = [n for n in nodes if n < target.longest - 1] or [0]
+        room = max(target.longest - max(nodes) - 1, 0)
+    kv_lengths = sorted({min(length, room) for length in kv_lengths})
     points = [(length, n) for length in kv_lengths for n in nodes]
     times: dict[tuple[int, int], list[float]] = {point: [] for point in points}
     for turn in range(repeats + 1):

@@ -140,17 +140,17 @@ class Engine:
         """Decode `request`, yielding each step as it is committed; returns the result."""
         target, budget, hook = self.target, self.budget, self.hook
         request = attrs.evolve(request, on_error=self.on_error, vocabulary=target.vocabulary)
-        session = target.start(request, self.drafter.needs)
+        clock, ledger = Clock(), Ledger(request)
+        draft = open_session(self.drafter, request)
+        session = target.start(request, draft.needs)
         try:
-            draft, ledger = open_session(self.drafter, request), Ledger(request)
-            top_k = self.drafter.needs.top_k
             hook.on_request_start(request=request)
             # Invariant: the cache holds all of `tokens` but `pending`; its last token is the root.
             tokens = pending = request.prompt
             end = len(tokens) + request.max_new_tokens
             stopped = request.max_new_tokens == 0
             while not stopped:
-                clock, cached = Clock(), session.kv_length
+                cached = session.kv_length
                 depth = min(session.depth(len(pending)), end - len(tokens) - 1)
                 limit = Limit(budget.limit(cached), depth)
                 tree = draft.propose(tokens, limit) if limit else EMPTY
@@ -162,7 +162,7 @@ class Engine:
                 verdict = self.verifier.verify(tree, logits, session.decide)
                 verified = clock.lap()
                 committed = verdict.committed(tree)
-                top_ids = session.top_ids(top_k) if top_k else None
+                top_ids = session.top_ids(draft.needs.top_k) if draft.needs.top_k else None
                 session.commit(verdict.path[: len(committed) - 1])
                 phases = Phases(drafted, passed, verified)
                 step = Step(ledger.passes, tree, verdict.path, committed, cached, top_ids, phases)
@@ -177,8 +177,9 @@ class Engine:
                 if len(tokens) >= end and not stopped:
                     raise ContractError(f"{self.verifier!r} went on after the last token allowed")
                 yield step
-            result = ledger.close(session.finish, draft.errors)
-            draft.finish(result)
+                clock.lap()  # what the consumer took is not ours
+            draft.finish(ledger.close(session.finish, draft.errors))
+            result = ledger.close(session.finish, draft.errors, clock.lap())
             hook.on_request_end(request=request, result=result)
             return result
         finally:

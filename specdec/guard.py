@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from specdec.errors import ContractError
-from specdec.interfaces import Drafter, DraftSession
+from specdec.interfaces import Drafter, DraftSession, Needs
 from specdec.request import Request, Result, Step
 from specdec.tree import EMPTY, DraftTree, Limit
 
@@ -28,20 +28,30 @@ def open_session(drafter: Drafter, request: Request, committed: Sequence[int] = 
 
 
 class Guard(DraftSession):
-    """A session that keeps its contract or is left out."""
+    """A session that keeps its contract or is left out.
+
+    Attributes:
+        needs: What the drafter wants from the target; nothing when it cannot say.
+    """
 
     def __init__(self, drafter: Drafter, request: Request, committed: Sequence[int]) -> None:
         self._drafter = drafter
         self._request = request
         self._errors: list[str] = []
         self._session: DraftSession | None = None
-        self._attempt("start", lambda: self._open(committed))
+        self.needs = Needs()
+        self._attempt("needs", self._ask_needs)
+        if not self._errors:
+            self._attempt("start", lambda: self._open(committed))
+
+    def _ask_needs(self) -> None:
+        self.needs = self._drafter.needs
 
     def _open(self, committed: Sequence[int]) -> None:
         session = self._drafter.start(self._request, committed)
         if not isinstance(session, DraftSession):
             raise ContractError(
-                f"{self._drafter!r} started a {type(session).__name__}; expected a DraftSession"
+                f"{self._name()} started a {type(session).__name__}; expected a DraftSession"
             )
         self._session = session
 
@@ -51,8 +61,9 @@ class Guard(DraftSession):
         except Exception as error:
             if self._request.on_error == "raise":
                 raise
+            self._errors += self._inner_errors()
             self._session = None
-            self._errors.append(f"{self._drafter!r}.{verb}: {type(error).__name__}: {error}")
+            self._errors.append(f"{self._name()}.{verb}: {type(error).__name__}: {error}")
             kind = f"{type(self._drafter).__qualname__}.{verb}: {type(error).__name__}"
             if kind not in _warned:
                 _warned.add(kind)
@@ -83,24 +94,24 @@ class Guard(DraftSession):
     def _checked(self, tree: DraftTree, limit: Limit) -> DraftTree:
         if not isinstance(tree, DraftTree):
             raise ContractError(
-                f"{self._drafter!r} proposed a {type(tree).__name__}; expected a DraftTree"
+                f"{self._name()} proposed a {type(tree).__name__}; expected a DraftTree"
             )
         if not tree.tokens:
             return tree
         if len(tree) > limit.nodes:
             raise ContractError(
-                f"{self._drafter!r} proposed {len(tree)} nodes for a budget of {limit.nodes}"
+                f"{self._name()} proposed {len(tree)} nodes for a budget of {limit.nodes}"
             )
         depth = int(tree.depths.max())
         if depth > limit.depth:
             raise ContractError(
-                f"{self._drafter!r} proposed a path of {depth} tokens where at most {limit.depth} "
+                f"{self._name()} proposed a path of {depth} tokens where at most {limit.depth} "
                 "may follow"
             )
         low, high = min(tree.tokens), max(tree.tokens)
         if low < 0 or (self._request.vocabulary and high >= self._request.vocabulary):
             raise ContractError(
-                f"{self._drafter!r} proposed token {low if low < 0 else high}, outside the "
+                f"{self._name()} proposed token {low if low < 0 else high}, outside the "
                 f"target's vocabulary of {self._request.vocabulary}"
             )
         return tree
@@ -118,5 +129,19 @@ class Guard(DraftSession):
     @property
     def errors(self) -> tuple[str, ...]:
         """Errors of this session and of the sessions inside it."""
-        inner = self._session.errors if self._session else ()
-        return (*self._errors, *inner)
+        return (*self._errors, *self._inner_errors())
+
+    def _inner_errors(self) -> tuple[str, ...]:
+        try:
+            return tuple(self._session.errors) if self._session else ()
+        except Exception as error:
+            if self._request.on_error == "raise":
+                raise
+            return (f"{self._name()}.errors: {type(error).__name__}: {error}",)
+
+    def _name(self) -> str:
+        """The drafter's own words for itself, if it finds any."""
+        try:
+            return repr(self._drafter)
+        except Exception:
+            return type(self._drafter).__qualname__

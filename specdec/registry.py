@@ -44,9 +44,7 @@ _BUILT_IN: Final = {
 # Drafters of the reference plugins, so that asking for one that is missing says how to get it.
 _REFERENCE: Final = {
     "pld": "plugins/pld",
-    "samd": "plugins/samd",
     "token-recycling": "plugins/token_recycling",
-    "toolspec": "plugins/toolspec",
 }
 
 

@@ -60,8 +60,14 @@ class Ledger:
         else:
             self._decode += phases
 
-    def close(self, finish: Finish, errors: Sequence[str]) -> Result:
-        """The request's result."""
+    def close(self, finish: Finish, errors: Sequence[str], ending: float = 0.0) -> Result:
+        """The request's result.
+
+        Args:
+            finish: Why it ended.
+            errors: What went wrong in drafters.
+            ending: Seconds that drafters took to take in the result.
+        """
         return Result(
             request=self._request.id,
             tokens=tuple(self._tokens),
@@ -75,7 +81,7 @@ class Ledger:
                 for source, count in sorted(self._proposed_by.items())
             },
             prompt_phases=self._prompt,
-            decode_phases=self._decode,
+            decode_phases=self._decode + Phases(observe=ending),
             errors=tuple(errors),
         )
 
@@ -87,8 +93,9 @@ class Run:
     Attributes:
         drafter: The stack expression.
         results: One per request, in order.
-        seconds: Wall-clock seconds of all requests, prompts included.
-        decode_seconds: Wall-clock seconds after the prompts' passes.
+        seconds: Seconds of all requests, prompts included; what a consumer of the stream did
+            between steps is not in it.
+        decode_seconds: Seconds after the prompts' passes.
         identical: Requests whose tokens equal plain decoding's; None when not compared.
     """
 

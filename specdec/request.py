@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping
+from operator import index
 from typing import Any, Literal
 
 import attrs
@@ -29,7 +31,7 @@ class Sampling:
     """How tokens are drawn; ``Request.sampling = None`` is greedy.
 
     Attributes:
-        temperature: Divides the logits; above 0.
+        temperature: Divides the logits; at least 1e-6.
         top_k: Keep this many most likely tokens; 0 keeps all.
         top_p: Keep the smallest set of this probability; 1.0 keeps all.
         seed: Seed of a generator of the request's own; None draws from torch's global
@@ -42,19 +44,22 @@ class Sampling:
     seed: int | None = None
 
     def __attrs_post_init__(self) -> None:
-        if not self.temperature > 0:
+        if not 1e-6 <= self.temperature < math.inf:
             raise RequestError(
-                f"temperature must be above 0, got {self.temperature}; for greedy decoding leave "
-                "sampling out"
+                f"temperature must be at least 1e-6 and finite, got {self.temperature}; for greedy "
+                "decoding leave sampling out"
             )
         if self.top_k < 0 or not 0 < self.top_p <= 1:
             raise RequestError(
                 f"top_k must be at least 0 and top_p in (0, 1], got {self.top_k} and {self.top_p}"
             )
+        if self.seed is not None and not 0 <= self.seed < 2**63:
+            raise RequestError(f"a seed must be from 0 to 2**63 - 1, got {self.seed}")
 
 
 def _texts(values: Iterable[str]) -> tuple[str, ...]:
-    return tuple(values)
+    # One text is a sequence of texts too, of its characters; nobody means that.
+    return (values,) if isinstance(values, str) else tuple(values)
 
 
 def _tools(values: Iterable[Tool]) -> tuple[Tool, ...]:
@@ -66,7 +71,23 @@ def _messages(values: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], .
 
 
 def _ints(ids: Any) -> tuple[int, ...]:  # noqa: ANN401 - lists, arrays and tensors alike
-    return tuple(int(i) for i in ids)
+    try:
+        return tuple(index(i) for i in ids)
+    except TypeError as error:
+        raise RequestError(
+            f"token ids must be a flat sequence of integers, got {type(ids).__name__}: {error}"
+        ) from None
+
+
+def _id_set(ids: Any) -> frozenset[int]:  # noqa: ANN401 - one id or several
+    return frozenset(_ints((ids,) if isinstance(ids, int) else ids))
+
+
+def _count(value: Any) -> int:  # noqa: ANN401 - whatever a caller gives
+    try:
+        return index(value)
+    except TypeError:
+        raise RequestError(f"max_new_tokens must be an integer, got {value!r}") from None
 
 
 @attrs.frozen
@@ -79,8 +100,8 @@ class Request:
         stop_ids: Generation ends after any of these; it is kept in the output.
         stop_strings: Generation ends after the token that completes any of these.
         sampling: How tokens are drawn; None is greedy.
-        processors: Logits processors, each ``(ids (1, L), scores (1, V)) -> scores``, applied
-            before those of `sampling`, to each path's own prefix.
+        processors: Logits processors, each ``(ids (1, L), scores (1, V)) -> scores``, applied to
+            each path's own prefix, behind those of the model's generation config.
         codec: Text to tokens and back; needed by stop strings and by text drafters.
         tools: The functions the model may call.
         messages: The conversation the prompt was rendered from, if known.
@@ -96,8 +117,8 @@ class Request:
     """
 
     prompt: tuple[int, ...] = attrs.field(converter=_ints)
-    max_new_tokens: int
-    stop_ids: frozenset[int] = attrs.field(default=frozenset(), converter=frozenset)
+    max_new_tokens: int = attrs.field(converter=_count)
+    stop_ids: frozenset[int] = attrs.field(default=frozenset(), converter=_id_set)
     stop_strings: tuple[str, ...] = attrs.field(default=(), converter=_texts)
     sampling: Sampling | None = None
     processors: tuple[Any, ...] = attrs.field(default=(), converter=tuple, repr=False)
@@ -137,7 +158,8 @@ class Phases:
     """Wall-clock seconds of one step, or of a whole request, by phase.
 
     Attributes:
-        draft: Asking the drafter and cutting its tree to the budget.
+        draft: Asking the drafter and cutting its tree to the budget; for a prompt's pass also
+            opening the sessions.
         forward: The target's pass, masks and cache included.
         verify: Walking the tree: processors, sampling, stops.
         observe: Cache compaction, top ids, and telling drafter and observers.

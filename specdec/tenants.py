@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
@@ -23,22 +24,26 @@ class PerTenant(Generic[T]):
         self._make = make
         self._capacity = capacity
         self._tables: OrderedDict[str, T] = OrderedDict()
+        self._lock = threading.Lock()
 
     def __getitem__(self, tenant: str) -> T:
         """The tenant's table."""
-        if tenant not in self._tables:
-            self._tables[tenant] = self._make()
-        self._tables.move_to_end(tenant)
-        while len(self._tables) > self._capacity:
-            self._tables.popitem(last=False)
-        return self._tables[tenant]
+        with self._lock:
+            # An empty table may be false, so presence decides.
+            table = self._tables.pop(tenant) if tenant in self._tables else self._make()
+            self._tables[tenant] = table
+            while len(self._tables) > self._capacity:
+                self._tables.popitem(last=False)
+            return table
 
     def __len__(self) -> int:
         return len(self._tables)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(tuple(self._tables))
+        with self._lock:
+            return iter(tuple(self._tables))
 
     def clear(self) -> None:
         """Drop every table."""
-        self._tables.clear()
+        with self._lock:
+            self._tables.clear()

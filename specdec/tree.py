@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from operator import lt
+from operator import index, lt
 from typing import Final, NamedTuple, Self
 
 import attrs
@@ -90,6 +90,14 @@ def highest(votes: tuple[Vote, ...]) -> float:
     return max(vote.score for vote in votes)
 
 
+def _ids(tokens: Iterable[int]) -> tuple[int, ...]:
+    """Plain ints; numpy's would reach the output, and floats are no ids."""
+    try:
+        return tuple(map(index, tokens))
+    except TypeError as error:
+        raise ContractError(f"the tokens of a DraftTree are integers: {error}") from None
+
+
 @attrs.frozen
 class DraftTree:
     """Tokens proposed for one step, as a forest below the root.
@@ -110,7 +118,7 @@ class DraftTree:
             siblings carry the same token, or a score lies outside (0, 1].
     """
 
-    tokens: tuple[int, ...] = ()
+    tokens: tuple[int, ...] = attrs.field(default=(), converter=_ids)
     parents: tuple[int, ...] = ()
     scores: tuple[float, ...] = ()
     votes: tuple[tuple[Vote, ...], ...] = ()
@@ -130,7 +138,7 @@ class DraftTree:
             )
         if len(set(zip(self.parents, self.tokens, strict=True))) != n:
             raise ContractError("two siblings of a DraftTree carry the same token; merge them")
-        if not (min(self.scores) > 0.0 and max(self.scores) <= 1.0):
+        if not all(0.0 < score <= 1.0 for score in self.scores):
             raise ContractError(f"scores must lie in (0, 1], got {self.scores}")
         if not all(self.votes):
             raise ContractError("every node of a DraftTree needs at least one vote")
@@ -163,7 +171,7 @@ class DraftTree:
         tokens: list[int] = []
         parents: list[int] = []
         values: list[float] = []
-        index: dict[tuple[int, int], int] = {}
+        place_of: dict[tuple[int, int], int] = {}
         rest = iter(scores)
         for sequence in sequences:
             score = next(rest, 1.0)
@@ -171,11 +179,11 @@ class DraftTree:
             parent = ROOT
             for depth, token in enumerate(sequence[: limit.depth]):
                 value = flat if flat is not None else score[depth]  # type: ignore[index]
-                node = index.get((parent, token))
+                node = place_of.get((parent, token))
                 if node is None:
                     if len(tokens) >= limit.nodes:
                         break
-                    node = index[parent, token] = len(tokens)
+                    node = place_of[parent, token] = len(tokens)
                     tokens.append(token)
                     parents.append(parent)
                     values.append(value)
@@ -212,14 +220,14 @@ class DraftTree:
         tokens: list[int] = []
         parents: list[int] = []
         votes: list[tuple[Vote, ...]] = []
-        index: dict[tuple[int, int], int] = {}
+        place_of: dict[tuple[int, int], int] = {}
         for tree in trees:
             place: list[int] = []
             for token, parent, given in zip(tree.tokens, tree.parents, tree.votes, strict=True):
                 above = ROOT if parent == ROOT else place[parent]
-                node = index.get((above, token))
+                node = place_of.get((above, token))
                 if node is None:
-                    node = index[above, token] = len(tokens)
+                    node = place_of[above, token] = len(tokens)
                     tokens.append(token)
                     parents.append(above)
                     votes.append(given)

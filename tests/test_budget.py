@@ -103,6 +103,7 @@ def test_measuring_takes_turns_and_keeps_the_median():
 
     class Clockwork:
         label = "clockwork"
+        longest = 10_000
 
         def pass_seconds(self, nodes, kv_length):
             asked.append((kv_length, nodes))
@@ -121,3 +122,15 @@ def test_on_a_prompts_own_pass_a_node_costs_one_more_row():
     draft = chain([0.5, 0.5, 0.5, 0.5])
     assert len(MeasuredBudget(curve).trim(draft, 0, pending=600)) == 3
     assert not MeasuredBudget(curve).trim(draft, 600)
+
+
+def test_measuring_keeps_to_what_a_small_model_can_hold():
+    class Small:
+        label = "small"
+        longest = 128
+
+        def pass_seconds(self, nodes, kv_length):
+            assert kv_length + nodes + 1 <= self.longest
+            return 1.0
+
+    assert measure_costs(Small()).kv_lengths == (64,)

@@ -7,19 +7,9 @@ import subprocess
 import sys
 
 import pytest
-import torch
-import transformers as hf
-from tokenizers import Tokenizer
-from tokenizers.decoders import ByteLevel as ByteLevelDecoder
-from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel
 
+import specdec as specdec_package
 from specdec import cli
-
-TEMPLATE = (
-    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
-    "{% if tools %}tools {{ tools | length }}\n{% endif %}assistant: "
-)
 
 
 def specdec(*arguments, code=0, **environment):
@@ -50,88 +40,76 @@ def one_line(monkeypatch, capsys):
     return run
 
 
-@pytest.fixture(scope="session")
-def model(tmp_path_factory):
-    """A tiny random Llama with a byte-level tokenizer, as a folder."""
-    folder = tmp_path_factory.mktemp("tiny model")  # a path with a space
-    alphabet = sorted(ByteLevel.alphabet())
-    tokenizer = Tokenizer(BPE({c: i for i, c in enumerate(alphabet)}, []))
-    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = ByteLevelDecoder()
-    fast = hf.PreTrainedTokenizerFast(tokenizer_object=tokenizer)
-    fast.chat_template = TEMPLATE
-    fast.save_pretrained(folder)
-    torch.manual_seed(0)
-    config = hf.LlamaConfig(
-        vocab_size=256,
-        hidden_size=32,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=256,
-        bos_token_id=None,
-        eos_token_id=None,
-    )
-    hf.LlamaForCausalLM(config).save_pretrained(folder)
-    return folder
+def run(folder, *arguments):
+    return ("run", "--model", folder, "--budget", "8", "--threads", "1", *arguments)
 
 
-def run(model, *arguments):
-    return ("run", "--model", model, "--budget", "8", "--threads", "1", *arguments)
-
-
-def test_a_message_is_answered_with_its_figures(model):
-    text = specdec(*run(model, "Hello", "--max-new-tokens", "12"))
+def test_a_message_is_answered_with_its_figures(tiny_folder):
+    text = specdec(*run(tiny_folder, "Hello", "--max-new-tokens", "12"))
     assert "12 tokens in" in text
     assert "1 threads" in text
 
 
-def test_json_holds_text_calls_and_figures(model):
-    found = json.loads(specdec(*run(model, "Hello", "--max-new-tokens", "12", "--json")))
+def test_json_holds_text_calls_and_figures(tiny_folder):
+    found = json.loads(specdec(*run(tiny_folder, "Hello", "--max-new-tokens", "12", "--json")))
     assert found["tokens"] == 12
     assert found["passes"] == found["steps"] + 1
     assert found["finish"] == "length"
     assert found["tool_calls"] == []
     assert set(found["phases"]) == {"draft", "forward", "verify", "observe"}
     plain = json.loads(
-        specdec(*run(model, "Hello", "--max-new-tokens", "12", "--json", "--drafter", "none"))
+        specdec(*run(tiny_folder, "Hello", "--max-new-tokens", "12", "--json", "--drafter", "none"))
     )
     assert plain["text"] == found["text"]
     assert plain["steps"] == 11
     assert plain["by_source"] == {}
 
 
-def test_sampling_with_a_seed_repeats(model):
-    arguments = run(model, "Hi", "--json", "--temperature", "1", "--seed", "5")
+def test_sampling_with_a_seed_repeats(tiny_folder):
+    arguments = run(tiny_folder, "Hi", "--json", "--temperature", "1", "--seed", "5")
     texts = {json.loads(specdec(*arguments, "--max-new-tokens", "9"))["text"] for _ in range(2)}
     assert len(texts) == 1
 
 
-def test_messages_and_tools_come_from_files(model, tmp_path):
+def test_messages_and_tools_come_from_files(tiny_folder, tmp_path):
     (tmp_path / "m.json").write_text(json.dumps([{"role": "user", "content": "Hello"}]))
     (tmp_path / "t.json").write_text(json.dumps([{"name": "f", "parameters": {}}]))
     arguments = ("--messages", tmp_path / "m.json", "--tools", tmp_path / "t.json")
-    found = json.loads(specdec(*run(model, *arguments, "--max-new-tokens", "3", "--json")))
+    found = json.loads(specdec(*run(tiny_folder, *arguments, "--max-new-tokens", "3", "--json")))
     assert found["tokens"] == 3
 
 
-def test_a_cost_curve_is_kept_and_used_again(model, tmp_path):
+def test_a_cost_curve_is_kept_and_used_again(tiny_folder, tmp_path):
     curve = tmp_path / "curve.json"
-    arguments = ("run", "--model", model, "Hi", "--max-new-tokens", "4", "--cost-curve", curve)
+    arguments = (
+        "run",
+        "--model",
+        tiny_folder,
+        "Hi",
+        "--max-new-tokens",
+        "4",
+        "--cost-curve",
+        curve,
+    )
     specdec(*arguments)
     first = curve.read_text()
-    assert "LlamaForCausalLM float32 cpu" in first
+    assert "LlamaForCausalLM (2x32, 256 ids) float32 cpu" in first
     specdec(*arguments)
     assert curve.read_text() == first
 
 
-def test_bad_input_is_one_clear_line(model, tmp_path, one_line):
+def test_bad_input_is_one_clear_line(tiny_folder, tmp_path, one_line):
     broken = tmp_path / "tools.json"
     broken.write_text('[{"nome": "f"}]')
     half = tmp_path / "half"
     half.mkdir()
     (half / "config.json").write_text("{}")
+    foreign = tmp_path / "curve.json"
+    specdec_package.CostCurve((0,), (9,), [[1.0]], "another model").save(foreign)
+    parts = [{"role": "user", "content": "a"}, {"role": "user", "content": [{"type": "text"}]}]
+    (tmp_path / "parts.json").write_text(json.dumps(parts))
+    (tmp_path / "role.json").write_text('[{"role": "banana", "content": "a"}]')
+    tiny = ("--model", str(tiny_folder))
     cases = {
         ("run", "Hi", "--drafter", "pdl"): "did you mean 'pld'",
         ("run", "Hi", "--model", "nowhere"): "no model at 'nowhere'",
@@ -144,9 +122,20 @@ def test_bad_input_is_one_clear_line(model, tmp_path, one_line):
         ("run", "Hi", "--temperature", "-1"): "at least 0, got -1",
         ("run", "Hi", "--threads", "0"): "at least 1, got 0",
         ("run", "Hi", "--device", "abacus"): "--device abacus cannot be used",
-        ("run", "Hi", "--model", str(model), "--dtype", "float31"): "did you mean 'float32'",
-        ("run", "Hi", "--model", str(model), "--budget", "lots"): "number of nodes or 'measured'",
-        ("run", "x" * 600, "--model", str(model), "--budget", "8"): "shorten the prompt",
+        ("run", "Hi", *tiny, "--dtype", "float31"): "did you mean 'float32'",
+        ("run", "Hi", *tiny, "--budget", "lots"): "number of nodes or 'measured'",
+        ("run", "x" * 600, *tiny, "--budget", "8"): "shorten the prompt",
+        ("run", "Hi", *tiny, "--cost-curve", str(foreign)): "was measured on another model",
+        ("run", "Hi", "--cost-curve", "/no/where/c.json"): "no writable folder",
+        ("run", "Hi", "--device", "meta"): "holds no numbers",
+        ("run", "Hi", "--threads", "99999999999"): "must be at most",
+        ("run", "Hi", "--seed", "5"): "give --temperature too",
+        ("run", "Hi", "--temperature", "1", "--seed", "9" * 30): "a seed must be",
+        ("run", "Hi", "--temperature", "1e-320"): "at least 1e-6",
+        ("run", "--messages", str(tmp_path / "parts.json")): "message 2 must have a text",
+        ("run", "--messages", str(tmp_path / "role.json")): "message 1 must be an object with",
+        ("demo", "--json", "/no/where/f.json"): "no writable folder",
+        ("demo", "--json", str(tmp_path)): "is a folder",
         ("check", "pdl"): "did you mean 'pld'",
         ("demo", "--drafter", "pld(ngrams=2)"): "did you mean 'ngram'",
     }
@@ -177,9 +166,7 @@ def test_a_drafter_is_checked_by_name():
 
 
 def test_the_version_is_printed():
-    import specdec as package
-
-    assert specdec("--version").strip() == f"specdec {package.__version__}"
+    assert specdec("--version").strip() == f"specdec {specdec_package.__version__}"
 
 
 def test_help_names_every_command():
@@ -188,11 +175,19 @@ def test_help_names_every_command():
         assert command in text
 
 
-def test_the_log_observer_writes_a_line_per_step(model, tmp_path):
+def test_the_log_observer_writes_a_line_per_step(tiny_folder, tmp_path):
     pytest.importorskip("specdec_step_log")
     log = tmp_path / "steps.jsonl"
-    arguments = run(model, "Hello", "--max-new-tokens", "6", "--json")
+    arguments = run(tiny_folder, "Hello", "--max-new-tokens", "6", "--json")
     found = json.loads(specdec(*arguments, SPECDEC_STEP_LOG=str(log)))
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert [line["step"] for line in lines] == list(range(found["passes"]))
     assert sum(len(line["committed"]) for line in lines) == 6
+
+
+def test_an_unforeseen_error_is_one_line_too(one_line, monkeypatch):
+    def broken(*_):
+        raise OSError("disk on fire\nsecond line")
+
+    monkeypatch.setattr("specdec.cli.models.set_threads", broken)
+    assert "OSError: disk on fire (specdec --traceback ... shows more)" in one_line("run", "Hi")

@@ -161,8 +161,7 @@ def test_a_drafter_that_raises_is_left_out_and_its_neighbours_go_on(verb, caplog
     result = Engine(target, Merge(bad, good)).generate(request())
     assert result.tokens == Engine(target).generate(request()).tokens
     assert good.log.count("finish") == 1
-    if verb != "finish":  # by then the result is closed
-        assert result.errors == (f"Fixed('bad').{verb}: RuntimeError: bad cannot {verb}",)
+    assert result.errors == (f"Fixed('bad').{verb}: RuntimeError: bad cannot {verb}",)
     assert bad.log.count(verb) == 1, "it is not asked again"
 
 
@@ -294,3 +293,27 @@ def test_a_breach_of_contract_is_named(draft, message):
     lenient = open_session(Breach(draft), request(vocabulary=50))
     assert lenient.propose((1, 2, 3), Limit(4, 3)) == EMPTY
     assert message in lenient.errors[0]
+
+
+class Mute(Fixed):
+    """Cannot even say what it needs, or what it is called."""
+
+    @property
+    def needs(self):
+        raise RuntimeError("no idea")
+
+    def __repr__(self):
+        raise RuntimeError("no name")
+
+
+def test_a_drafter_that_cannot_say_what_it_needs_is_left_out():
+    result = Engine(OracleTarget(), Mute([5])).generate(request())
+    assert result.tokens == Engine(OracleTarget()).generate(request()).tokens
+    assert result.errors == ("Mute.needs: RuntimeError: no idea",)
+    with pytest.raises(RuntimeError, match="no idea"):
+        Engine(OracleTarget(), Mute([5]), on_error="raise").generate(request())
+
+
+def test_an_error_in_finish_reaches_the_result():
+    result = Engine(OracleTarget(), Merge(Fixed([5], fails="finish"))).generate(request())
+    assert result.errors == ("Fixed('fixed').finish: RuntimeError: fixed cannot finish",)

@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,16 @@ def test_the_plugin_in_the_guide_is_the_template():
     assert specdec.parse("repeat", registry)
 
 
+def test_the_project_file_in_the_guide_is_that_of_the_template():
+    guide = (ROOT / "docs/write-a-plugin.md").read_text()
+    shown = tomllib.loads(re.search(r"```toml\n(.*?)```", guide, re.S)[1])
+    template = tomllib.loads((ROOT / "contrib/template/pyproject.toml").read_text())
+    for table in ("build-system", "tool"):
+        assert shown[table] == template[table]
+    for key, value in shown["project"].items():
+        assert template["project"][key] == value
+
+
 def test_expressions_in_the_documentation_can_be_read():
     from specdec.expression import read
 
@@ -80,11 +91,14 @@ def test_the_error_shown_in_the_guide_is_the_real_one():
     assert str(caught.value).strip() == shown[1].strip()
 
 
-def test_the_readme_runs():
+def test_the_readme_runs(tiny_folder, capsys):
     """The README's Python, on a tiny model in place of the path."""
+    pytest.importorskip("specdec_pld")
+    pytest.importorskip("specdec_token_recycling")
     text = (ROOT / "README.md").read_text()
     code = re.search(r"```python\n(.*?)```", text, re.S)[1]
-    compile(code, "README.md", "exec")
+    exec(code.replace("path/to/model", str(tiny_folder)), {})  # our own documentation
+    assert "tokens per forward pass" in capsys.readouterr().out
 
 
 def test_the_project_names_no_machine_and_no_tool_of_its_making():

@@ -62,7 +62,7 @@ def test_keep_moves_the_accepted_rows_behind_the_committed(
 ) -> None:
     """Also where source and destination overlap."""
     layer = filled(16, 10)
-    layer.keep(3, rows)
+    layer.keep(3, rows, {})
     assert held(layer) == kept
     layer.update(states(100, 2), -states(100, 2))
     assert held(layer) == [*kept, 100, 101]
@@ -71,7 +71,7 @@ def test_keep_moves_the_accepted_rows_behind_the_committed(
 def test_keep_nothing_on_a_layer_that_never_saw_a_token() -> None:
     """Layers that a model skips, such as cross-attention without an image."""
     layer = TreeLayer(8)
-    layer.keep(0, ())
+    layer.keep(0, (), {})
     assert layer.get_seq_length() == 0
 
 
@@ -195,7 +195,7 @@ def test_a_draft_rides_along_with_the_end_of_a_long_prompt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Where masks cannot be short, the head goes ahead without one; the mask stays small."""
-    monkeypatch.setattr("specdec.hf.target.RIDE", 16)
+    monkeypatch.setattr("specdec.hf.session.RIDE", 16)
     target = HFTarget(tiny("mistral-window"))
     assert not target.short_masks
     spy = Spy(target.model, monkeypatch)

@@ -22,7 +22,7 @@ from models import (
 
 from specdec.compose import Fallback, Merge
 from specdec.engine import Engine
-from specdec.hf import HFTarget, target
+from specdec.hf import HFTarget, session
 from specdec.interfaces import Drafter
 
 
@@ -111,7 +111,7 @@ def test_a_limit_of_nothing_emits_nothing_and_makes_no_pass() -> None:
 def test_a_prompt_longer_than_the_ride_gives_the_same_output(
     family: str, length: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(target, "RIDE", 16)
+    monkeypatch.setattr(session, "RIDE", 16)
     model, prompt = HFTarget(tiny(family)), prompt_of(length)
     truth = reference(tiny(family), prompt, 12)
     for drafter in (oracle(truth), junk()):
@@ -126,7 +126,7 @@ def test_a_longrope_prompt_split_across_the_switch_gives_the_same_output(
     length: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of a prompt beyond the switch is rotated by the long factors, its first part too."""
-    monkeypatch.setattr(target, "RIDE", 16)
+    monkeypatch.setattr(session, "RIDE", 16)
     model, prompt = HFTarget(tiny("phi3-longrope")), prompt_of(length)
     truth = reference(model.model, prompt, 12)
     result = Engine(model, oracle(truth), on_error="raise").generate(

@@ -12,7 +12,7 @@ from models import FAMILIES, SWITCH, TABLE, WINDOW, build, check_rows, prompt_of
 
 from specdec.engine import Engine
 from specdec.errors import UnsupportedModel
-from specdec.hf import HFTarget, target
+from specdec.hf import HFTarget, session
 from specdec.hf.limits import UNBOUNDED, ability
 from specdec.hf.masks import MaskPlan
 
@@ -246,7 +246,7 @@ def test_a_model_that_ignores_masks_or_positions_is_refused_by_the_probe(
 ) -> None:
     model = tiny("llama")
     monkeypatch.setattr(
-        target,
+        session,
         "positions",
         # by index instead of by depth
         lambda cached, pending, tree: torch.arange(cached, cached + pending + len(tree))[None],

@@ -8,7 +8,8 @@ import pytest
 import torch
 from models import FAMILIES, SWITCH, TABLE, check_rows, junk, prompt_of, tiny, tree_of
 
-from specdec.hf import HFTarget, masks, target
+from specdec.hf import HFTarget, masks
+from specdec.hf import session as session_module
 from specdec.hf.limits import UNBOUNDED
 from specdec.hf.masks import MaskPlan, additive_mask
 from specdec.tree import ROOT, DraftTree, Limit, layout
@@ -47,7 +48,7 @@ def test_each_row_equals_the_plain_pass_of_its_path(family: str, attention: str)
 def test_rows_hold_when_a_long_prompt_is_split(
     family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(target, "RIDE", 8)
+    monkeypatch.setattr(session_module, "RIDE", 8)
     for length in (8, 9, 33):
         assert check_rows(HFTarget(tiny(family)), prompt_of(length), 12).worst < CLOSE["sdpa"]
 
@@ -56,7 +57,7 @@ def test_rows_hold_for_a_long_prompt_split_beyond_the_switch_of_a_longrope(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The first part of the split prompt lies below the switch, the whole beyond it."""
-    monkeypatch.setattr(target, "RIDE", 16)
+    monkeypatch.setattr(session_module, "RIDE", 16)
     model = HFTarget(tiny("phi3-longrope"))
     assert check_rows(model, prompt_of(SWITCH + 10), 12).worst < CLOSE["sdpa"]
 
@@ -75,13 +76,13 @@ def flat_positions(cached: int, pending: int, tree: DraftTree) -> torch.Tensor:
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2", "phi3-longrope"])
 def test_the_row_check_notices_a_causal_mask(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target, "tree_masks", causal_mask)
+    monkeypatch.setattr(session_module, "tree_masks", causal_mask)
     assert check_rows(HFTarget(tiny(family), probe=False), prompt_of(9), 12).worst > FAULT
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2", "gemma3-mixed"])
 def test_the_row_check_notices_flat_positions(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target, "positions", flat_positions)
+    monkeypatch.setattr(session_module, "positions", flat_positions)
     assert check_rows(HFTarget(tiny(family), probe=False), prompt_of(9), 12).worst > FAULT
 
 
@@ -91,12 +92,12 @@ def test_the_row_check_notices_wrong_cache_rows(
 ) -> None:
     """The first rows are kept instead of the accepted ones."""
 
-    def keep_first(session: target._Session, path: tuple[int, ...]) -> None:
+    def keep_first(session: session_module.Session, path: tuple[int, ...]) -> None:
         pending = len(session._fed) - (len(session._logits) - 1)
         base, n = len(session._cached) + pending, len(path)
         session._keep(session._fed[: pending + n], base, range(base, base + n))
 
-    monkeypatch.setattr(target._Session, "commit", keep_first)
+    monkeypatch.setattr(session_module.Session, "commit", keep_first)
     assert check_rows(HFTarget(tiny(family), probe=False), prompt_of(9), 12).worst > FAULT
 
 
@@ -126,7 +127,7 @@ def test_the_row_check_notices_a_missing_window(
     def without(plan: MaskPlan, *args: object) -> object:
         return honest(MaskPlan(None, mapped=plan.mapped), *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(target, "tree_masks", without)
+    monkeypatch.setattr(session_module, "tree_masks", without)
     assert check_rows(HFTarget(tiny(family), probe=False), prompt_of(9), 12).worst > FAULT
 
 

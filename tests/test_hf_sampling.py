@@ -14,7 +14,7 @@ from specdec.compose import Merge
 from specdec.engine import Engine
 from specdec.hf import HFTarget
 from specdec.interfaces import Drafter, Needs
-from specdec.request import Sampling
+from specdec.request import Request, Sampling
 from specdec.tree import EMPTY
 
 TOKENS = 24
@@ -177,3 +177,38 @@ def test_a_limit_far_beyond_the_output_costs_no_memory() -> None:
     )
     result = Engine(model, junk(), on_error="raise").generate(request)
     assert (len(result.tokens), result.finish) == (1, "stop_id")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"min_p": 0.3}, {"typical_p": 0.5}, {"repetition_penalty": 1.5, "no_repeat_ngram_size": 2}],
+    ids=lambda config: next(iter(config)),
+)
+def test_what_the_generation_config_asks_for_is_applied_as_in_generate(
+    config: dict[str, Any],
+) -> None:
+    """Also for a request that was not made by the target."""
+    from specdec.hf import baseline
+
+    model = build(FAMILIES["llama"]())
+    for name, value in config.items():
+        setattr(model.generation_config, name, value)
+    ours = HFTarget(model)
+    sampled = Sampling(temperature=0.9, top_k=40, top_p=0.95)
+    for sampling in (None, sampled):
+        request = Request(prompt_of(9), 20, sampling=sampling)
+        torch.manual_seed(3)
+        truth = baseline.generate(ours, request).tokens
+        torch.manual_seed(3)
+        assert Engine(ours, junk(), on_error="raise").generate(request).tokens == truth
+
+
+def test_a_forced_last_token_is_forced() -> None:
+    from specdec.hf import baseline
+
+    model = build(FAMILIES["llama"]())
+    model.generation_config.forced_eos_token_id = 5
+    ours, request = HFTarget(model), Request(prompt_of(9), 12)
+    truth = baseline.generate(ours, request).tokens
+    assert truth[-1] == 5
+    assert Engine(ours, junk(), on_error="raise").generate(request).tokens == truth

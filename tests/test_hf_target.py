@@ -29,7 +29,7 @@ from specdec.compose import Merge
 from specdec.engine import Engine
 from specdec.errors import RequestError
 from specdec.hf import HFTarget
-from specdec.hf.target import top_ids
+from specdec.hf.tops import top_ids
 from specdec.interfaces import Needs
 from specdec.request import Sampling
 from specdec.tree import EMPTY, Limit
@@ -89,7 +89,7 @@ def test_the_embedding_is_the_hidden_state_of_the_last_prompt_token(
     family: str, drafts: bool, ride: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With and without a draft in the same pass, whole prompt or split."""
-    monkeypatch.setattr("specdec.hf.target.RIDE", ride)
+    monkeypatch.setattr("specdec.hf.session.RIDE", ride)
     target, prompt = HFTarget(tiny(family)), prompt_of(13)
     offer = junk().offer if drafts else lambda output, limit: EMPTY
     drafter = Scripted(offer, Needs(embedding=True))
@@ -270,8 +270,12 @@ def test_a_stream_closed_early_leaves_the_target_usable() -> None:
 
 
 def test_targets_of_one_model_share_its_lock() -> None:
-    model = tiny("llama")
-    assert HFTarget(model).lock is HFTarget(model).lock
+    peft = pytest.importorskip("peft")
+    model = build(FAMILIES["llama"]())
+    lock = HFTarget(model).lock
+    assert lock is HFTarget(model).lock
+    adapted = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=["q_proj"])).eval()
+    assert HFTarget(adapted).lock is lock
     assert HFTarget(model).lock is not HFTarget(tiny("qwen2")).lock
 
 
@@ -301,3 +305,13 @@ def test_a_model_with_quantised_weights_is_exact() -> None:
     for drafter in (oracle(truth), junk()):
         request = target.request(prompt, max_new_tokens=24)
         assert list(Engine(target, drafter, on_error="raise").generate(request).tokens) == truth
+
+
+def test_an_offloaded_model_is_exact() -> None:
+    accelerate = pytest.importorskip("accelerate")
+    model, prompt = build(FAMILIES["llama"]()), prompt_of(20)
+    truth = reference(model, prompt, 12)
+    accelerate.cpu_offload(model, execution_device=torch.device("cpu"))
+    ours = HFTarget(model)
+    request = ours.request(prompt, max_new_tokens=12)
+    assert list(Engine(ours, oracle(truth), on_error="raise").generate(request).tokens) == truth

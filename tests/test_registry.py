@@ -559,9 +559,7 @@ def test_an_unknown_plugin_before_the_slash_lists_the_qualified_names() -> None:
     ("name", "distribution", "folder"),
     [
         ("pld", "specdec-pld", "plugins/pld"),
-        ("samd", "specdec-samd", "plugins/samd"),
         ("token-recycling", "specdec-token-recycling", "plugins/token_recycling"),
-        ("toolspec", "specdec-toolspec", "plugins/toolspec"),
     ],
 )
 def test_a_missing_reference_drafter_says_how_to_get_it(
@@ -789,3 +787,8 @@ def test_plugin_records_are_frozen() -> None:
 def test_the_fake_distributions_are_seen_by_importlib_metadata(install: Install) -> None:
     install("good")
     assert importlib.metadata.version("specdec-fake-good") == "0.3"
+
+
+def test_a_hint_to_install_leads_to_a_folder_that_exists() -> None:
+    for folder in specdec.registry._REFERENCE.values():
+        assert (Path(__file__).parents[1] / folder / "pyproject.toml").exists()

@@ -1,6 +1,7 @@
 """Requests are checked once, at the border; results count by one rule."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from specdec import (
     Step,
 )
 from specdec.report import Ledger
+from specdec.testing import CharCodec
 
 
 @pytest.mark.parametrize(
@@ -28,6 +30,10 @@ from specdec.report import Ledger
         ({"max_new_tokens": -1}, "at least 0, got -1"),
         ({"stop_strings": ("x",)}, "need a codec"),
         ({"stop_strings": ("",)}, "stop string is empty"),
+        ({"prompt": [[1, 2]]}, "flat sequence of integers"),
+        ({"prompt": (1.5,)}, "flat sequence of integers"),
+        ({"max_new_tokens": 2.5}, "must be an integer, got 2.5"),
+        ({"max_new_tokens": None}, "must be an integer, got None"),
         ({"on_error": "ignore"}, "'plain' or 'raise', got 'ignore'"),
     ],
 )
@@ -37,7 +43,16 @@ def test_a_bad_request_is_refused(fields, message):
 
 
 @pytest.mark.parametrize(
-    "options", [{"temperature": 0}, {"temperature": -1}, {"top_k": -1}, {"top_p": 0}, {"top_p": 2}]
+    "options",
+    [
+        {"temperature": 0},
+        {"temperature": -1},
+        {"temperature": 1e-9},
+        {"seed": -1},
+        {"top_k": -1},
+        {"top_p": 0},
+        {"top_p": 2},
+    ],
 )
 def test_bad_sampling_is_refused(options):
     with pytest.raises(RequestError, match="must be"):
@@ -112,3 +127,21 @@ def test_tables_never_cross_tenants_and_the_least_recently_used_goes_first():
     assert tables["b"] == []
     with pytest.raises(ValueError, match="at least 1 tenant"):
         PerTenant(list, capacity=0)
+
+
+def test_one_stop_may_be_given_bare():
+    codec = CharCodec()
+    assert Request((1,), 1, stop_ids=2).stop_ids == {2}
+    assert Request((1,), 1, stop_strings="abc", codec=codec).stop_strings == ("abc",)
+
+
+def test_tables_are_safe_to_ask_for_from_many_threads():
+    tables = PerTenant(list, capacity=2)
+
+    def work(seed):
+        for i in range(3000):
+            tables[str((seed + i) % 4)].append(i)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert len(tables) == 2

@@ -16,6 +16,7 @@ import attrs
 import numpy as np
 import pytest
 import torch
+from transformers import LogitsProcessorList, TemperatureLogitsWarper
 
 from specdec.compose import Fallback, MachineDrafter, Merge
 from specdec.engine import Engine
@@ -1143,7 +1144,8 @@ def test_the_oracle_stops_as_a_real_target_does(fields, finish):
     target = OracleTarget(script=script, context=60)
     given = request(**fields)
     result = Engine(target, Neighbour(target), on_error="raise").generate(given)
-    real, stopped, output = decide.Decider(given, 60 - len(given.prompt)), False, []
+    room, stopped, output = 60 - len(given.prompt), False, []
+    real = decide.Decider(given, LogitsProcessorList(), room)
     while not stopped:
         decision = real((), target.logits(given.prompt, [output])[0])
         output.append(decision.token)
@@ -1156,7 +1158,8 @@ def test_the_oracle_stops_as_a_real_target_does(fields, finish):
 def test_the_oracle_draws_as_a_real_target_does():
     decide = pytest.importorskip("specdec.hf.decide")
     given = request(sampling=Sampling(temperature=0.7, seed=11))
-    target, real, output = OracleTarget(), decide.Decider(given, 1000), []
+    warpers = LogitsProcessorList([TemperatureLogitsWarper(0.7)])
+    target, real, output = OracleTarget(), decide.Decider(given, warpers, 1000), []
     for _ in range(given.max_new_tokens):
         output.append(real((), target.logits(given.prompt, [output])[0]).token)
 

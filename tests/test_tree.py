@@ -73,6 +73,8 @@ def test_trees_compare_and_hash_by_value():
         (((1, 1), (ROOT, ROOT), (1.0, 1.0), ((Vote("a", 1.0),),) * 2), "same token"),
         (((1,), (ROOT,), (0.0,), ((Vote("a", 1.0),),)), r"\(0, 1\]"),
         (((1,), (ROOT,), (1.5,), ((Vote("a", 1.0),),)), r"\(0, 1\]"),
+        (((1,), (ROOT,), (float("nan"),), ((Vote("a", 1.0),),)), r"\(0, 1\]"),
+        (((1.0,), (ROOT,), (1.0,), ((Vote("a", 1.0),),)), "integers"),
         (((1,), (ROOT,), (1.0,), ((),)), "at least one vote"),
     ],
 )
@@ -173,3 +175,8 @@ def test_a_tree_of_64_nodes_is_built_in_tens_of_microseconds():
         times.append(time.perf_counter() - start)
     # 28 us where it was measured; the best of many runs leaves room for a slow machine.
     assert min(times) < 300e-6
+
+
+def test_ids_of_numpy_become_plain_ids():
+    draft = DraftTree.chain(np.array([1, 2]), source="a")
+    assert [type(token) for token in draft.tokens] == [int, int]

@@ -10,6 +10,7 @@ from itertools import product
 import pytest
 import torch
 from models import tree_of
+from transformers import LogitsProcessorList, TemperatureLogitsWarper
 
 from specdec.hf.decide import Decider
 from specdec.interfaces import Decide, Decision, Verdict, Verifier
@@ -115,10 +116,11 @@ class AcceptByScore(Verifier):
 def surprise(verifier: Verifier, rounds: int) -> float:
     """Chi-square of the LENGTH tokens written with `verifier`, against the toy model's own odds."""
     sampling = Sampling(temperature=0.9)
+    warpers = LogitsProcessorList([TemperatureLogitsWarper(0.9)])
     counts: Counter[tuple[int, ...]] = Counter()
     for _ in range(rounds):
         out: tuple[int, ...] = ()
-        decide = Decider(Request((2,), 100, sampling=sampling), 100)
+        decide = Decider(Request((2,), 100, sampling=sampling), warpers, 100)
         while len(out) < LENGTH:
             last = [*(2, *out)[-1:], *BUSHY.tokens]
             verdict = verifier.verify(BUSHY, TABLE[last], decide)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Final, NoReturn
 
 import typer
 from rich.console import Console
 
 from specdec.errors import SpecdecError
+
+TRACEBACK: Final = "SPECDEC_TRACEBACK"
 
 app = typer.Typer(
     name="specdec",
@@ -40,7 +42,7 @@ def options(
 ) -> None:
     """Options of every command."""
     if traceback:
-        os.environ["SPECDEC_TRACEBACK"] = "1"
+        os.environ[TRACEBACK] = "1"
 
 
 def main() -> None:
@@ -53,9 +55,19 @@ def main() -> None:
     try:
         app()
     except SpecdecError as error:
-        if os.environ.get("SPECDEC_TRACEBACK"):
-            raise
-        Console(stderr=True, soft_wrap=True, highlight=False).print(
-            f"specdec: {error}", style="bold red", markup=False
-        )
-        sys.exit(1)
+        _fail(str(error), error)
+    except KeyboardInterrupt:
+        _fail("interrupted", None, code=130)
+    except Exception as error:
+        lines = str(error).strip().splitlines() or ["no message"]
+        hint = "" if os.environ.get(TRACEBACK) else " (specdec --traceback ... shows more)"
+        _fail(f"{type(error).__name__}: {lines[0]}{hint}", error)
+
+
+def _fail(message: str, error: Exception | None, code: int = 1) -> NoReturn:
+    """One clear line, and the traceback when asked for."""
+    if error is not None and os.environ.get(TRACEBACK):
+        raise error
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    console.print(f"specdec: {message}", style="bold red", markup=False)
+    sys.exit(code)

@@ -25,8 +25,8 @@ def demo(
     dtype: Annotated[
         str, typer.Option(help=f"One of {', '.join(models.DTYPES)}; auto takes the faster.")
     ] = "auto",
-    limit: Annotated[int | None, typer.Option(help="Only the first N requests.")] = None,
-    max_new_tokens: Annotated[int, typer.Option(help="The most tokens per request.")] = 128,
+    limit: Annotated[int | None, typer.Option(help="Only the first N requests.", min=1)] = None,
+    max_new_tokens: Annotated[int, typer.Option(help="The most tokens per request.", min=1)] = 128,
     budget: Annotated[
         str, typer.Option(help="Most drafted nodes per pass, or 'measured'.")
     ] = "measured",
@@ -44,12 +44,16 @@ def demo(
 
     console = show.console()
     parse(drafter)  # a bad expression is reported before the model loads
+    models.writable(json_file, "--json")
+    models.writable(cost_curve, "--cost-curve")
     count = models.set_threads(threads)
     console.print("Loading the demo model (SmolLM2-135M-Instruct, tuned to call tools) ...")
-    target = models.load("demo", dtype, models.device_of(device))
+    models.quiet()
     if dtype == "auto":
-        target, sentence = models.faster_dtype(target)
+        target, sentence = models.faster_demo(models.device_of(device))
         console.print(f"Faster dtype here: {_name(target)} ({sentence}).", highlight=False)
+    else:
+        target = models.load_demo(dtype, models.device_of(device))
     costs = models.budget_of(budget, target, cost_curve)
     requests = _requests(target, max_new_tokens)[:limit]
     stack = Engine(

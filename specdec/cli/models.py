@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from specdec.budget import CostCurve, FixedBudget, MeasuredBudget, measure_costs
 from specdec.errors import RequestError, SpecdecError, did_you_mean
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from specdec.hf import HFTarget
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
-Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
 
 def quiet() -> None:
@@ -37,6 +37,9 @@ def set_threads(threads: int | None) -> int:
     if threads is not None:
         if threads < 1:
             raise RequestError(f"--threads must be at least 1, got {threads}")
+        most = 4 * (os.cpu_count() or 1)
+        if threads > most:
+            raise RequestError(f"--threads must be at most {most} on this machine, got {threads}")
         torch.set_num_threads(threads)
     return torch.get_num_threads()
 
@@ -48,10 +51,13 @@ def device_of(name: str | None) -> torch.device:
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        return torch.empty(0, device=name).device
+        device = torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise RequestError(f"--device {name} cannot be used: {reason}") from None
+    if device.type == "meta":
+        raise RequestError("--device meta holds no numbers, so nothing can be computed on it")
+    return device
 
 
 def dtype_of(name: str) -> torch.dtype:
@@ -94,13 +100,19 @@ def load(name: str, dtype: str, device: torch.device) -> HFTarget:
         dtype_of(dtype)
     try:
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
-        raise RequestError(f"the model at {name!r} does not load: {error}") from error
+    except Exception as error:  # torch, safetensors and transformers raise their own kinds
+        raise RequestError(f"the model at {name!r} does not load: {_first_line(error)}") from error
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
-        raise RequestError(f"the tokenizer at {name!r} does not load: {error}") from error
+    except Exception as error:
+        raise RequestError(
+            f"the tokenizer at {name!r} does not load: {_first_line(error)}"
+        ) from error
     return HFTarget(_move(model, device).eval(), tokenizer)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def load_demo(dtype: str, device: torch.device) -> HFTarget:
@@ -131,28 +143,23 @@ def _demo_model(dtype: torch.dtype) -> tuple[PreTrainedModel, PreTrainedTokenize
     return loaded
 
 
-def faster_dtype(target: HFTarget) -> tuple[HFTarget, str]:
-    """The target in float32 or bfloat16, whichever decodes faster here, and a sentence about it.
+def faster_demo(device: torch.device) -> tuple[HFTarget, str]:
+    """The demo model in float32 or bfloat16, whichever decodes faster here, and a sentence on it.
 
     Judged by passes of 1 and 16 tokens: the first is plain decoding, the second a usual draft.
+    Each dtype is loaded for itself: casting a loaded model also rounds what must stay exact.
     """
-    import torch
-
-    from specdec.hf import HFTarget
-
-    seconds: dict[torch.dtype, tuple[float, float]] = {}
-    for dtype in (torch.float32, torch.bfloat16):
-        timed = HFTarget(_move(target.model, dtype), target.tokenizer)
-        turns = [(timed.pass_seconds(0, 512), timed.pass_seconds(15, 512)) for _ in range(5)][1:]
+    targets = {dtype: load_demo(dtype, device) for dtype in ("float32", "bfloat16")}
+    seconds: dict[str, tuple[float, float]] = {}
+    for dtype, target in targets.items():
+        turns = [(target.pass_seconds(0, 512), target.pass_seconds(15, 512)) for _ in range(5)][1:]
         one, many = (statistics.median(column) for column in zip(*turns, strict=True))
         seconds[dtype] = one, many
-    best = min(seconds, key=lambda dtype: sum(seconds[dtype]))
     sentence = "; ".join(
-        f"{str(dtype).removeprefix('torch.')}: {1000 * one:.0f} ms for a pass of 1 token, "
-        f"{1000 * many:.0f} ms for 16"
+        f"{dtype}: {1000 * one:.0f} ms for a pass of 1 token, {1000 * many:.0f} ms for 16"
         for dtype, (one, many) in seconds.items()
     )
-    return HFTarget(_move(target.model, best), target.tokenizer), sentence
+    return targets[min(seconds, key=lambda dtype: sum(seconds[dtype]))], sentence
 
 
 def budget_of(text: str, target: HFTarget, curve: Path | None = None) -> Budget:
@@ -161,7 +168,8 @@ def budget_of(text: str, target: HFTarget, curve: Path | None = None) -> Budget:
     Args:
         text: A number, or "measured".
         target: The target to measure.
-        curve: File of a saved cost curve; read if it exists, else measured and written.
+        curve: File of a saved cost curve; read if it exists, else measured and written. Without
+            one, the curve is measured.
 
     Raises:
         RequestError: If the text is neither, or the file is not a cost curve.
@@ -171,8 +179,28 @@ def budget_of(text: str, target: HFTarget, curve: Path | None = None) -> Budget:
             raise RequestError(f"--budget must be a number of nodes or 'measured', got {text!r}")
         return FixedBudget(int(text))
     if curve is not None and curve.exists():
-        return MeasuredBudget(CostCurve.load(curve))
+        costs = CostCurve.load(curve)
+        if costs.label != target.label:
+            raise RequestError(
+                f"cost curve {curve} was measured on {costs.label}, this is {target.label}; give "
+                "another file or delete it"
+            )
+        return MeasuredBudget(costs)
     costs = measure_costs(target)
     if curve is not None:
         costs.save(curve)
     return MeasuredBudget(costs)
+
+
+def writable(path: Path | None, option: str) -> None:
+    """Refuse a file that cannot be written before any work is done.
+
+    Raises:
+        RequestError: If its folder is missing or may not be written to.
+    """
+    if path is None:
+        return
+    if path.is_dir():
+        raise RequestError(f"{option} {path} is a folder, not a file")
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise RequestError(f"{option} {path} cannot be written: no writable folder {path.parent}")

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import attrs
 import typer
+from rich.console import Console
 
 from specdec.calls import HERMES, load_tools
 from specdec.calls.tools import read_json
@@ -33,7 +34,7 @@ def run(
         Path | None, typer.Option(help="JSON file with a list of chat messages.")
     ] = None,
     tools: Annotated[Path | None, typer.Option(help="JSON file with a list of tools.")] = None,
-    max_new_tokens: Annotated[int, typer.Option(help="The most tokens to write.")] = 256,
+    max_new_tokens: Annotated[int, typer.Option(help="The most tokens to write.", min=0)] = 256,
     temperature: Annotated[
         float, typer.Option(help="0 is greedy; above, tokens are sampled.")
     ] = 0.0,
@@ -56,9 +57,12 @@ def run(
     conversation = _conversation(message, messages)
     known = load_tools(tools) if tools is not None else ()
     stack = parse(drafter)
+    if not temperature and (top_k or top_p < 1 or seed is not None):
+        raise RequestError("--top-k, --top-p and --seed are for sampling; give --temperature too")
     if temperature < 0:
         raise RequestError(f"--temperature must be at least 0, got {temperature}")
     sampling = Sampling(temperature, top_k, top_p, seed) if temperature else None
+    models.writable(cost_curve, "--cost-curve")
     count = models.set_threads(threads)
     target = models.load(model, dtype, models.device_of(device))
     request = target.request(
@@ -68,10 +72,12 @@ def run(
         stop_strings=stop or (),
         sampling=sampling,
     )
+    with Console(stderr=True).status("Measuring what passes cost ..."):
+        costs = models.budget_of(budget, target, cost_curve)
     engine = Engine(
         target,
         stack,
-        budget=models.budget_of(budget, target, cost_curve),
+        budget=costs,
         hook=default_registry().hook,
     )
     console = show.console()
@@ -113,16 +119,28 @@ def _conversation(message: str | None, file: Path | None) -> list[Mapping[str, A
         return [{"role": "user", "content": message}]
     assert file is not None
     data = read_json(file, "messages")
-    good = (
-        isinstance(data, list)
-        and data
-        and all(isinstance(entry, dict) and isinstance(entry.get("role"), str) for entry in data)
-    )
-    if not good:
-        raise RequestError(
-            f"messages file {file} must hold a non-empty JSON list of objects with a 'role'"
-        )
+    if not isinstance(data, list) or not data:
+        raise RequestError(f"messages file {file} must hold a non-empty JSON list of messages")
+    for number, entry in enumerate(data, start=1):
+        _check_message(entry, f"messages file {file}, message {number}")
     return list(data)
+
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
+def _check_message(entry: object, where: str) -> None:
+    """Refuse what a chat template would render as something else than what was meant."""
+    if not isinstance(entry, dict) or entry.get("role") not in ROLES:
+        raise RequestError(f"{where} must be an object with a 'role' of {', '.join(ROLES)}")
+    content, calls = entry.get("content"), entry.get("tool_calls")
+    if content is None and entry["role"] == "assistant" and calls:
+        return
+    if not isinstance(content, str):
+        raise RequestError(
+            f"{where} must have a text 'content' (parts are not supported), got "
+            f"{type(content).__name__}"
+        )
 
 
 def _record(result: Result, text: str, drafter: str, label: str) -> dict[str, Any]:

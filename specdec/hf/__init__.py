@@ -1,4 +1,4 @@
-"""transformers: the target, its cache and its text codec. The only package that imports it."""
+"""transformers: the target, its cache and its text codec."""
 
 from specdec.hf.codec import HFCodec
 from specdec.hf.target import HFTarget

@@ -51,11 +51,12 @@ def packed_sdpa(
             module, query, key, value, attention_mask, **kwargs
         )
         return result
+    mask = None if attention_mask is None else _repeated(attention_mask, groups, query.dtype)
     out = torch.nn.functional.scaled_dot_product_attention(
         query.reshape(batch, heads // groups, groups * length, size),
         key,
         value,
-        attn_mask=None if attention_mask is None else _repeated(attention_mask, groups),
+        attn_mask=mask,
         scale=kwargs.get("scaling"),
     )
     out = out.reshape(batch, heads, length, value.shape[-1])
@@ -67,11 +68,16 @@ def length_of(mask: torch.Tensor | None, query: torch.Tensor) -> int:
     return query.shape[2] if mask is None else mask.shape[2]
 
 
-def _repeated(mask: torch.Tensor, groups: int) -> torch.Tensor:
-    """(1, 1, groups * q, kv) mask; the same for every layer of a pass, so it is made once."""
-    made: tuple[int, torch.Tensor] | None = getattr(mask, "_specdec_repeated", None)
-    if made is None or made[0] != groups:
-        made = groups, mask.repeat(1, 1, groups, 1)
+def _repeated(mask: torch.Tensor, groups: int, dtype: torch.dtype) -> torch.Tensor:
+    """(1, 1, groups * q, kv) mask; the same for every layer of a pass, so it is made once.
+
+    Quantised models may compute in another dtype than their first parameter's.
+    """
+    made: tuple[object, torch.Tensor] | None = getattr(mask, "_specdec_repeated", None)
+    if made is None or made[0] != (groups, dtype):
+        rows = mask.repeat(1, 1, groups, 1)
+        # transformers' own masks for one token are boolean, and stay so.
+        made = (groups, dtype), rows.to(dtype) if rows.is_floating_point() else rows
         mask._specdec_repeated = made  # type: ignore[attr-defined]
     return made[1]
 

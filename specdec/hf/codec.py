@@ -76,6 +76,7 @@ class HFDecoder:
         # A tokenizer may print a token differently at the start of a text, so each new piece is
         # read off behind the piece before it.
         self._before: list[int] = []
+        self._known = ""
         self._open: list[int] = []
         # One token may end a character and begin the next. What is whole is said at once, so the
         # number of characters said and the place of the unfinished one are kept.
@@ -93,8 +94,7 @@ class HFDecoder:
 
     def _push(self, token: int) -> str:
         self._open.append(token)
-        known = self._codec.decode(self._before)
-        text = self._codec.decode(self._before + self._open)[len(known) :]
+        text = self._codec.decode(self._before + self._open)[len(self._known) :]
         if self._unfinished(text):
             whole = text.rstrip(INCOMPLETE)[self._said :]
             # A broken character before the unfinished one may still change: wait for it.
@@ -105,6 +105,7 @@ class HFDecoder:
             return whole
         fresh = text[self._said :]
         self._before, self._open = self._open, []
+        self._known = self._codec.decode(self._before)
         self._said = self._since = 0
         return fresh
 

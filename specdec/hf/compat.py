@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers import DynamicCache, PreTrainedModel
+from transformers import DynamicCache, LogitsProcessorList, PreTrainedModel
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 
 from specdec.errors import UnsupportedModel
+from specdec.request import Request
 
 PLAIN_LAYERS = (DynamicLayer, DynamicSlidingWindowLayer)
 """Cache layers that hold keys and values by position and nothing else."""
@@ -31,22 +32,31 @@ def forward_parameters(model: PreTrainedModel) -> frozenset[str]:
     return frozenset(inspect.signature(forward).parameters)
 
 
-def config_processors(model: PreTrainedModel, prompt_length: int) -> list[Any]:
-    """The logits processors that `generate` derives from the model's generation config.
+def processors_of(model: PreTrainedModel, request: Request) -> LogitsProcessorList:
+    """The logits processors that `generate` would apply to this request, in its order.
 
-    Penalties, forbidden and forced tokens; not the warpers of sampling.
+    What the model's generation config asks for (penalties, forced and forbidden tokens), the
+    request's own, and for sampling the warpers, those of the config included.
     """
-    config = copy.deepcopy(getattr(model, "generation_config", None))
     inner: Any = base_model(model)
-    if config is None or not hasattr(inner, "_get_logits_processor"):
-        return []
-    config.do_sample = False
+    config = copy.deepcopy(inner.generation_config)
+    config.do_sample = request.sampling is not None
+    if request.sampling is not None:
+        config.temperature = request.sampling.temperature
+        config.top_k = request.sampling.top_k
+        config.top_p = request.sampling.top_p
+    config.eos_token_id = sorted(request.stop_ids) or None
+    config.max_new_tokens = request.max_new_tokens
+    config.max_length = len(request.prompt) + request.max_new_tokens
     device = model.get_input_embeddings().weight.device
     inner._prepare_special_tokens(config, device=device)
-    found = inner._get_logits_processor(
-        generation_config=config, input_ids_seq_length=prompt_length, device=device
+    found: LogitsProcessorList = inner._get_logits_processor(
+        generation_config=config,
+        input_ids_seq_length=len(request.prompt),
+        logits_processor=LogitsProcessorList(request.processors),
+        device=device,
     )
-    return list(found)
+    return found
 
 
 def drifting_modules(model: PreTrainedModel) -> list[Any]:
@@ -161,15 +171,24 @@ class TreeLayer(CacheLayerMixin):
                 new[:, :, : self.length] = old[:, :, : self.length]
                 setattr(self, name, new)
 
-    def keep(self, length: int, rows: Sequence[int]) -> None:
-        """Keep the first `length` tokens and, behind them, these rows, rising and beyond them."""
+    def keep(
+        self, length: int, rows: Sequence[int], index: dict[torch.device, torch.Tensor]
+    ) -> None:
+        """Keep the first `length` tokens and, behind them, some of the rows beyond.
+
+        Args:
+            length: Tokens kept as they are.
+            rows: Rows kept behind them, rising.
+            index: `rows` by device, filled on demand and shared between layers.
+        """
         if not self.is_initialized:  # a layer that the model did not use in this request
             return
         if rows and rows[-1] != length + len(rows) - 1:
-            index = torch.tensor(rows, device=self.device)
+            if self.device not in index:
+                index[self.device] = torch.tensor(rows, device=self.device)
             for buffer in (self._keys, self._values):
                 # Indexing copies, so source and destination may overlap.
-                buffer[:, :, length : length + len(rows)] = buffer[:, :, index]
+                buffer[:, :, length : length + len(rows)] = buffer[:, :, index[self.device]]
         self.crop(length + len(rows) - self.length)
 
     def crop(self, tokens_to_remove: int) -> None:

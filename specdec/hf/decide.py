@@ -6,30 +6,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import torch
-from transformers import (
-    LogitsProcessorList,
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
+from transformers import LogitsProcessorList
 
 from specdec.interfaces import Decision
-from specdec.request import Request, Sampling
+from specdec.request import Request
 from specdec.stops import Stops
-
-
-def sampling_processors(sampling: Sampling | None) -> LogitsProcessorList:
-    """Transformers' own warpers, in the order in which `generate` applies them."""
-    processors = LogitsProcessorList()
-    if sampling is not None:
-        if sampling.temperature != 1.0:
-            processors.append(TemperatureLogitsWarper(sampling.temperature))
-        if sampling.top_k:
-            processors.append(TopKLogitsWarper(top_k=sampling.top_k))
-        if sampling.top_p < 1.0:
-            processors.append(TopPLogitsWarper(top_p=sampling.top_p))
-    return processors
-
 
 SPARE: Final = 256
 """Token ids allocated ahead for processors that look at them; doubled when used up."""
@@ -43,17 +24,17 @@ class Decider:
 
     Args:
         request: The request.
+        processors: What changes the logits before a token is chosen, warpers of sampling included.
         last: The most tokens that the model's positions allow.
 
     Attributes:
         stops: Follows what is chosen; says why generation ended.
     """
 
-    def __init__(self, request: Request, last: int) -> None:
+    def __init__(self, request: Request, processors: LogitsProcessorList, last: int) -> None:
         self._request = request
         self._sampling = request.sampling
-        self._processors: Any = LogitsProcessorList([*request.processors])
-        self._processors.extend(sampling_processors(request.sampling))
+        self._processors: Any = processors
         self.stops = Stops(request, last)
         self._ids: torch.Tensor | None = None
         self._length = len(request.prompt)

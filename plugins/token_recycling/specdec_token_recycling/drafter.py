@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -32,6 +33,7 @@ class SuccessorTable:
 
     def __init__(self, top_k: int) -> None:
         self._rows: npt.NDArray[np.int32] = np.full((0, top_k), -1, dtype=np.int32)
+        self._lock = threading.Lock()
 
     def put(self, tokens: Sequence[int], successors: npt.NDArray[np.int64]) -> None:
         """Replace the rows of some tokens; of equal tokens the last wins.
@@ -43,21 +45,22 @@ class SuccessorTable:
                 `top_k` makes it less.
         """
         highest = max(tokens)
-        if highest >= len(self._rows):
-            # Doubling keeps growth cheap; the vocabulary bounds it (1.5 MB for 49,152 tokens).
-            rows = np.full(
-                (max(2 * len(self._rows), highest + 1), self._rows.shape[1]), -1, np.int32
-            )
-            rows[: len(self._rows)] = self._rows
-            self._rows = rows
-        width = min(self._rows.shape[1], successors.shape[1])
-        self._rows[list(tokens), :width] = successors[:, :width]
+        with self._lock:  # requests may be open in several threads
+            if highest >= len(self._rows):
+                # Doubling keeps growth cheap; the vocabulary bounds it (1.5 MB for 49,152 ids).
+                size = max(2 * len(self._rows), highest + 1)
+                rows = np.full((size, self._rows.shape[1]), -1, np.int32)
+                rows[: len(self._rows)] = self._rows
+                self._rows = rows
+            width = min(self._rows.shape[1], successors.shape[1])
+            self._rows[list(tokens), :width] = successors[:, :width]
 
     def get(self, token: int) -> list[int]:
         """The successors of `token`, -1 where none was seen."""
-        if token >= len(self._rows):
-            return [-1] * self._rows.shape[1]
-        row: list[int] = self._rows[token].tolist()
+        rows = self._rows
+        if token >= len(rows):
+            return [-1] * rows.shape[1]
+        row: list[int] = rows[token].tolist()
         return row
 
     def state(self) -> npt.NDArray[np.int32]:
@@ -65,8 +68,18 @@ class SuccessorTable:
         return self._rows.copy()
 
     def restore(self, rows: npt.NDArray[np.int32]) -> None:
-        """The inverse of `state`."""
-        self._rows = np.array(rows, dtype=np.int32)
+        """The inverse of `state`.
+
+        Raises:
+            ValueError: If the rows are those of a table with another `top_k`.
+        """
+        if rows.ndim != 2 or rows.shape[1] != self._rows.shape[1]:
+            raise ValueError(
+                f"a table of {self._rows.shape[1]} successors per token cannot take rows of shape "
+                f"{rows.shape}; restore it with the top_k it was saved with"
+            )
+        with self._lock:
+            self._rows = np.array(rows, dtype=np.int32)
 
 
 class TokenRecycling(Drafter):

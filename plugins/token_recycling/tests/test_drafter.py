@@ -1,6 +1,7 @@
 """TokenRecycling: what the conformance kit cannot know."""
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -140,3 +141,20 @@ def test_the_root_is_a_child_of_nothing():
 
 def test_it_is_found_by_its_name():
     assert repr(parse("token-recycling(top_k=4)")) == "TokenRecycling(top_k=4, nodes=80)"
+
+
+def test_a_table_of_another_width_is_refused():
+    with pytest.raises(ValueError, match="2 successors per token"):
+        SuccessorTable(2).restore(SuccessorTable(4).state())
+
+
+def test_a_table_grows_safely_in_many_threads():
+    table = SuccessorTable(1)
+
+    def work(seed):
+        for i in range(500):
+            table.put([seed + 37 * i], rows([seed]))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert all(table.get(seed + 37 * i) == [seed] for seed in range(4) for i in range(500))
