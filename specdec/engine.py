@@ -5,7 +5,7 @@ Decoding is propose, forward, verify, commit, observe. A method is a drafter, ne
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -122,8 +122,14 @@ class Engine:
         self.on_error: OnError = on_error
         self.hook = hook if hook is not None else NoHooks()
 
-    def generate(self, request: Request) -> Result:
+    def generate(
+        self, request: Request, *, each: Callable[[Step], None] = lambda _: None
+    ) -> Result:
         """Decode `request` to its end.
+
+        Args:
+            request: What to decode.
+            each: Called with every step as it is committed.
 
         Raises:
             RequestError: If the target cannot serve the request.
@@ -131,7 +137,7 @@ class Engine:
         steps = self.stream(request)
         while True:
             try:
-                next(steps)
+                each(next(steps))
             except StopIteration as end:
                 result: Result = end.value
                 return result

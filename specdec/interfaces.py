@@ -209,6 +209,9 @@ class Memory(ABC):
     def recall(self, query: Episode, k: int) -> list[Episode]:
         """At most `k` episodes of the query's tenant, closest first. Does not change the memory."""
 
+    def credit(self, episode: Episode, tokens: int) -> None:
+        """Note that `episode` led to `tokens` accepted tokens: it is worth keeping."""
+
     @abstractmethod
     def forget(self, tenant: str | None = None) -> None:
         """Drop everything of one tenant, or of all."""

@@ -43,6 +43,7 @@ _BUILT_IN: Final = {
 }
 # Drafters of the reference plugins, so that asking for one that is missing says how to get it.
 _REFERENCE: Final = {
+    "retrieval": "plugins/toolspec",
     "pld": "plugins/pld",
     "token-recycling": "plugins/token_recycling",
 }
@@ -307,7 +308,7 @@ class Registry:
         others = [other for other in KINDS if other not in kinds]
         registered = sorted({full for one in kinds for full in known(one)})
         parts = [f"no {kind or 'component'} named {name!r}"]
-        distribution = f"specdec-{name}"
+        distribution = f"specdec-{_REFERENCE.get(name, name).rpartition('/')[2].replace('_', '-')}"
         elsewhere = [other for other in others if self._owners(other, name)]
         parts += [f"there is a {other} of that name" for other in elsewhere]
         if (

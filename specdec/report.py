@@ -162,8 +162,19 @@ class Run:
                 total[source] = total.get(source, SourceCount()) + count
         return total
 
-    def row(self, baseline: Run) -> dict[str, Any]:
-        """The row as plain values for JSON, with both speed-ups over `baseline`."""
+    @property
+    def decode_times(self) -> tuple[float, ...]:
+        """Seconds after the prompt's pass, one per request."""
+        return tuple(result.decode_phases.total for result in self.results)
+
+    def row(self, plain: Sequence[Run]) -> dict[str, Any]:
+        """The row as plain values for JSON.
+
+        Args:
+            plain: Runs without drafts; each speed-up is over the fastest of them.
+        """
+        seconds = min(run.seconds for run in plain)
+        decode_seconds = min(run.decode_seconds for run in plain)
         return {
             "drafter": self.drafter,
             "requests": len(self.results),
@@ -174,9 +185,9 @@ class Run:
             "seconds": self.seconds,
             "decode_seconds": self.decode_seconds,
             "tokens_per_second": self.tokens / self.seconds if self.seconds else None,
-            "speedup": baseline.seconds / self.seconds if self.seconds else None,
+            "speedup": seconds / self.seconds if self.seconds else None,
             "decode_speedup": (
-                baseline.decode_seconds / self.decode_seconds if self.decode_seconds else None
+                decode_seconds / self.decode_seconds if self.decode_seconds else None
             ),
             "identical": self.identical,
             "by_source": {name: attrs.asdict(count) for name, count in self.by_source.items()},

@@ -10,7 +10,11 @@ import pytest
 import specdec
 
 ROOT = Path(__file__).parents[1]
-PLUGINS = {"specdec-pld": "specdec_pld", "specdec-token-recycling": "specdec_token_recycling"}
+PLUGINS = {
+    "specdec-pld": "specdec_pld",
+    "specdec-token-recycling": "specdec_token_recycling",
+    "specdec-toolspec": "specdec_toolspec",
+}
 
 
 def test_the_package_under_test_is_this_checkout():

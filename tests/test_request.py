@@ -109,7 +109,7 @@ def test_a_run_adds_up_and_compares():
     run = Run.of("x", [fast, slow], [(1, 2, 3), (1, 2, 4)])
     assert run.identical == 1
     assert (run.tokens, run.passes, run.steps) == (6, 5, 3)
-    row = run.row(plain)
+    row = run.row([plain])
     assert row["speedup"] == 6.0 / 4.0
     assert row["decode_speedup"] == 4.0 / 3.0
     assert row["tokens_per_second"] == 6 / 4.0

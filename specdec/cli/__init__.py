@@ -1,4 +1,4 @@
-"""The command line: ``specdec demo``, ``run``, ``plugins`` and ``check``."""
+"""The command line: ``specdec demo``, ``run``, ``plugins``, ``check`` and ``memory``."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ def options(
 
 def main() -> None:
     """Run the command line; an error that specdec raises on purpose is one clear line."""
-    from specdec.cli import demo, inspect, run
+    from specdec.cli import demo, inspect, memory, run
 
     if not app.registered_commands:
+        app.add_typer(memory.app, name="memory")
         for command in (demo.demo, run.run, inspect.plugins, inspect.check):
             app.command()(command)
     try:

@@ -19,7 +19,7 @@ from specdec.errors import RequestError
 from specdec.expression import parse
 from specdec.registry import default_registry
 from specdec.report import Run
-from specdec.request import Result, Sampling
+from specdec.request import Result, Sampling, Step
 
 
 def run(
@@ -84,15 +84,12 @@ def run(
     palette = show.Palette()
     assert target.codec is not None
     writer = show.Writer(console, palette, target.codec.decoder())
-    steps = engine.stream(request)
-    while True:
-        try:
-            step = next(steps)
-        except StopIteration as end:
-            result: Result = end.value
-            break
+
+    def show_step(step: Step) -> None:
         if not as_json:
             writer.write(step, request.stop_ids)
+
+    result = engine.generate(request, each=show_step)
     text = target.codec.decode([t for t in result.tokens if t not in request.stop_ids])
     if as_json:
         typer.echo(json.dumps(_record(result, text, drafter, target.label), ensure_ascii=False))
@@ -145,7 +142,7 @@ def _check_message(entry: object, where: str) -> None:
 
 def _record(result: Result, text: str, drafter: str, label: str) -> dict[str, Any]:
     run = Run.of(drafter, [result])
-    row = run.row(run)
+    row = run.row([run])
     for key in ("requests", "speedup", "decode_speedup", "identical"):
         del row[key]
     calls = [{"name": c.name, "arguments": dict(c.arguments)} for c in HERMES.parse(text)]

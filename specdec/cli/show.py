@@ -69,15 +69,15 @@ def number(value: float | None, digits: int = 2, unit: str = "") -> str:
     return "-" if value is None or math.isnan(value) else f"{value:.{digits}f}{unit}"
 
 
-def results(runs: Sequence[Run], baseline: Run, title: str) -> Table:
-    """The table of a comparison; speed-ups are over `baseline`."""
+def results(runs: Sequence[Run], plain: Sequence[Run], title: str) -> Table:
+    """The table of a comparison; speed-ups are over the fastest of `plain`."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE, padding=(0, 1))
     table.add_column("drafter", overflow="fold")
     for name in ("requests", "tokens", "steps", "MAT", "tokens/s", "speed-up", "decode\nonly"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("identical", justify="right", no_wrap=True)
     for run in runs:
-        row = run.row(baseline)
+        row = run.row(plain)
         table.add_row(
             run.drafter,
             str(row["requests"]),

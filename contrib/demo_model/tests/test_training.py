@@ -259,3 +259,15 @@ def test_the_command_trains_and_saves(
     assert "2 examples to train on, 0 held out" in result.output
     assert "step 1/1" in result.output
     assert (out / "adapter_config.json").is_file()
+
+
+def test_the_published_sets_make_examples_of_both_kinds() -> None:
+    try:
+        examples = bfcl.read_examples(bfcl.find_data())
+    except bfcl.MissingData as missing:
+        pytest.skip(str(missing))
+    learned, kept = bfcl.split(examples)
+    assert len(examples) > 2000
+    assert len(learned) > len(kept) > 300
+    names = {call["name"] for example in learned for call in example.calls}
+    assert not names & {call["name"] for example in kept for call in example.calls}
