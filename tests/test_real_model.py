@@ -106,18 +106,19 @@ def test_the_demo_ends_with_a_table_and_writes_its_figures(target, tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("specdec.cli.models.load_demo", lambda *_: target)
         options = ["--limit", "2", "--max-new-tokens", "24", "--dtype", "float32", "--budget", "8"]
+        options += ["--drafter", "pld", "--drafter", STACK]
         done = CliRunner().invoke(app, [*options, "--json", str(file)])
     assert done.exit_code == 0, done.output
     assert "Tokens by source" in done.output
     assert "The same text, token for token, in all 2 requests" in done.output
     data = json.loads(file.read_text())
     assert set(data) == {"model", "dtype", "threads", "rows"}
-    assert [row["drafter"] for row in data["rows"]] == ["generate()", "none", STACK]
+    assert [row["drafter"] for row in data["rows"]] == ["generate()", "none", "pld", STACK]
     keys = {"drafter", "requests", "tokens", "passes", "steps", "mat", "seconds", "decode_seconds",
             "tokens_per_second", "speedup", "decode_speedup", "identical", "by_source"}  # fmt: skip
     for row in data["rows"]:
         assert set(row) == keys
         assert row["identical"] == row["requests"] == 2
         assert row["tokens"] == data["rows"][0]["tokens"]
-    assert data["rows"][2]["steps"] < data["rows"][0]["steps"]
+    assert data["rows"][3]["steps"] < data["rows"][2]["steps"] < data["rows"][0]["steps"]
     assert data["rows"][0]["mat"] == data["rows"][1]["mat"] == 1.0

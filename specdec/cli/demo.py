@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import attrs
 import typer
 from rich.console import Console
 from rich.text import Text
@@ -24,7 +25,9 @@ DEFAULT_STACK = "merge(pld, token-recycling)"
 
 
 def demo(
-    drafter: Annotated[str, typer.Option(help="A stack expression.")] = DEFAULT_STACK,
+    drafter: Annotated[
+        list[str] | None, typer.Option(help="A stack expression; may be given several times.")
+    ] = None,
     dtype: Annotated[
         str, typer.Option(help=f"One of {', '.join(models.DTYPES)}; auto takes the faster.")
     ] = "auto",
@@ -46,7 +49,9 @@ def demo(
     from specdec.hf import baseline
 
     console = show.console()
-    parse(drafter)  # a bad expression is reported before the model loads
+    stacks = drafter or [DEFAULT_STACK]
+    for stack in stacks:
+        parse(stack)  # a bad expression is reported before the model loads
     models.writable(json_file, "--json")
     models.writable(cost_curve, "--cost-curve")
     count = models.set_threads(threads)
@@ -59,30 +64,34 @@ def demo(
         target = models.load_demo(dtype, models.device_of(device))
     costs = models.budget_of(budget, target, cost_curve)
     requests = _requests(target, max_new_tokens)[:limit]
-    stack = Engine(
-        target, parse(drafter), budget=costs, on_error="raise", hook=default_registry().hook
-    )
+    hook = default_registry().hook
+    engines = {
+        stack: Engine(target, parse(stack), budget=costs, on_error="raise", hook=hook)
+        for stack in stacks
+    }
     loop = baseline.plain(target)
     console.print(
         f"{len(requests)} requests, one at a time, each by model.generate(), by our plain loop and "
-        f"with {drafter}; {_name(target)}, {count} torch threads.\n",
+        f"with {', '.join(stacks)}; {_name(target)}, {count} torch threads.\n",
         highlight=False,
     )
-    # One short round warms up all three, so that none pays for the first.
-    short = [_short(requests[0])] if requests else []
-    for request in short:
-        baseline.generate(target, request)
-        loop.generate(request)
-        Engine(target, parse(drafter), budget=costs).generate(request)
+    # One short round warms up all of them, so that none pays for the first.
+    short = attrs.evolve(requests[0], max_new_tokens=8)
+    baseline.generate(target, short)
+    for stack in ("none", *stacks):
+        Engine(target, parse(stack), budget=costs).generate(short)
 
     palette = show.Palette()
-    kept: dict[str, list[Result]] = {"generate()": [], "none": [], drafter: []}
+    kept: dict[str, list[Result]] = {name: [] for name in ("generate()", "none", *stacks)}
     for request in requests:
         # Taken in turn, request by request, so that drift of the machine hits all alike.
-        with console.status("model.generate(), then the plain loop ..."):
+        with console.status("model.generate(), the plain loop ..."):
             kept["generate()"].append(baseline.generate(target, request))
             kept["none"].append(loop.generate(request))
-        kept[drafter].append(_write(console, palette, target, stack, request))
+            for stack in stacks[:-1]:
+                kept[stack].append(engines[stack].generate(request))
+        last = stacks[-1]  # the one whose tokens are shown as they arrive
+        kept[last].append(_write(console, palette, target, engines[last], request))
 
     # What the model itself writes is what generate() writes.
     plain = [result.tokens for result in kept["generate()"]]
@@ -92,9 +101,9 @@ def demo(
     console.print(palette.legend())
     title = "Speed-ups are over the faster of generate() and our plain loop (none)"
     console.print(show.results(runs, plain_runs, title))
-    console.print(show.phases(runs[2]))
+    console.print(show.phases(runs[-1]))
     ties = _differences(console, target, requests, runs)
-    console.print(_verdict(runs[2], plain_runs, ties), highlight=False)
+    console.print(_verdict(runs[-1], plain_runs, ties), highlight=False)
     if json_file is not None:
         _write_json(json_file, target, count, [run.row(plain_runs) for run in runs])
         console.print(f"Figures written to {json_file}.")
@@ -112,12 +121,6 @@ def _requests(target: Any, max_new_tokens: int) -> list[Request]:  # noqa: ANN40
         )
         for entry in specdec_demo_model.requests()
     ]
-
-
-def _short(request: Request) -> Request:
-    import attrs
-
-    return attrs.evolve(request, max_new_tokens=8)
 
 
 def _write(
