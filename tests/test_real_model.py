@@ -120,5 +120,5 @@ def test_the_demo_ends_with_a_table_and_writes_its_figures(target, tmp_path):
         assert set(row) == keys
         assert row["identical"] == row["requests"] == 2
         assert row["tokens"] == data["rows"][0]["tokens"]
-    assert data["rows"][3]["steps"] < data["rows"][2]["steps"] < data["rows"][0]["steps"]
+    assert max(data["rows"][2]["steps"], data["rows"][3]["steps"]) < data["rows"][0]["steps"]
     assert data["rows"][0]["mat"] == data["rows"][1]["mat"] == 1.0
