@@ -1,6 +1,8 @@
 """Tools and call formats."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -108,3 +110,11 @@ def test_what_is_no_complete_call_is_passed_over(text):
 def test_white_space_and_missing_end_markers_are_tolerated():
     text = 'Sure.<tool_call>{"name":"f","arguments":{}} then <tool_call>\n\n{"name": "g"}'
     assert HERMES.parse(text) == [Call("f", {}), Call("g", {})]
+
+
+def test_the_page_on_calls_says_what_is_so():
+    page = (Path(__file__).parents[1] / "docs" / "calls.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        exec(block, {})

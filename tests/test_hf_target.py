@@ -315,3 +315,22 @@ def test_an_offloaded_model_is_exact() -> None:
     ours = HFTarget(model)
     request = ours.request(prompt, max_new_tokens=12)
     assert list(Engine(ours, oracle(truth), on_error="raise").generate(request).tokens) == truth
+
+
+def test_a_python_function_is_a_tool(tiny_folder: Path) -> None:
+    def get_weather(city: str, days: int = 1) -> str:
+        """Weather of a city.
+
+        Args:
+            city: Its name.
+            days: How many.
+        """
+        return city * days
+
+    model = hf.AutoModelForCausalLM.from_pretrained(tiny_folder).eval()
+    ours = HFTarget(model, hf.AutoTokenizer.from_pretrained(tiny_folder))
+    messages = [{"role": "user", "content": "Hi"}]
+    request = ours.request(messages=messages, tools=[get_weather], max_new_tokens=1)
+    (tool,) = request.tools
+    assert tool.name == "get_weather"
+    assert list(tool.parameters["properties"]) == ["city", "days"]

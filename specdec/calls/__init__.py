@@ -1,6 +1,53 @@
 """Tools and the formats in which models call them."""
 
-from specdec.calls.formats import HERMES, Call, CallFormat
+from specdec.calls.catalogue import FORMATS
+from specdec.calls.compiler import compile_schema, compile_tool
+from specdec.calls.cursor import Cursor
+from specdec.calls.extract import tools_in_prompt
+from specdec.calls.formats import HERMES, Arguments, Call, CallFormat
+from specdec.calls.induce import induce
+from specdec.calls.parser import (
+    ArgumentDelta,
+    CallEnd,
+    CallParser,
+    CallStart,
+    Event,
+    TextDelta,
+)
+from specdec.calls.recognise import recognise
+from specdec.calls.schema import FREE, Property, Slot
+from specdec.calls.state import CallState, Phase, Scan
 from specdec.calls.tools import Tool, load_tools, read_tools
+from specdec.calls.turns import assistant_turn
+from specdec.calls.values import Values
 
-__all__ = ["HERMES", "Call", "CallFormat", "Tool", "load_tools", "read_tools"]
+__all__ = [
+    "FORMATS",
+    "FREE",
+    "HERMES",
+    "ArgumentDelta",
+    "Arguments",
+    "Call",
+    "CallEnd",
+    "CallFormat",
+    "CallParser",
+    "CallStart",
+    "CallState",
+    "Cursor",
+    "Event",
+    "Phase",
+    "Property",
+    "Scan",
+    "Slot",
+    "TextDelta",
+    "Tool",
+    "Values",
+    "assistant_turn",
+    "compile_schema",
+    "compile_tool",
+    "induce",
+    "load_tools",
+    "read_tools",
+    "recognise",
+    "tools_in_prompt",
+]

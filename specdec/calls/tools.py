@@ -11,6 +11,9 @@ import attrs
 
 from specdec.errors import RequestError
 
+SCHEMA_KEYS = ("parameters", "inputSchema", "input_schema")
+"""Where a tool's schema may stand: OpenAI, MCP, Anthropic."""
+
 
 @attrs.frozen
 class Tool:
@@ -28,10 +31,15 @@ class Tool:
 
     @classmethod
     def from_mapping(cls, data: object) -> Tool:
-        """A tool from the OpenAI form ``{"type": "function", "function": {...}}`` or its inside.
+        """A tool from any of the forms in which people write one.
+
+        Args:
+            data: The OpenAI form ``{"type": "function", "function": {...}}`` or its inside; the
+                schema may stand under "parameters", "inputSchema" (MCP) or "input_schema"
+                (Anthropic).
 
         Raises:
-            RequestError: If `data` is neither, or a field has the wrong type.
+            RequestError: If `data` is none of them, or a field has the wrong type.
         """
         inner = data.get("function", data) if isinstance(data, Mapping) else data
         if not isinstance(inner, Mapping) or not isinstance(inner.get("name"), str):
@@ -39,16 +47,17 @@ class Tool:
                 f"a tool must be an object with a string 'name' (or {{'type': 'function', "
                 f"'function': {{...}}}}), got {_short(data)}"
             )
-        parameters = inner.get("parameters") or {}
+        key = next((key for key in SCHEMA_KEYS if inner.get(key) is not None), SCHEMA_KEYS[0])
+        parameters = inner.get(key) or {}
         if not isinstance(parameters, Mapping):
             raise RequestError(
-                f"tool {inner['name']!r}: 'parameters' must be a JSON Schema object, got "
+                f"tool {inner['name']!r}: {key!r} must be a JSON Schema object, got "
                 f"{_short(parameters)}"
             )
-        properties = parameters.get("properties", {})
+        properties = parameters.get("properties") or {}
         if not isinstance(properties, Mapping):
             raise RequestError(
-                f"tool {inner['name']!r}: 'parameters.properties' must be an object, got "
+                f"tool {inner['name']!r}: '{key}.properties' must be an object, got "
                 f"{_short(properties)}"
             )
         return cls(inner["name"], str(inner.get("description") or ""), parameters)
@@ -72,10 +81,11 @@ def read_tools(data: Iterable[object]) -> tuple[Tool, ...]:
         RequestError: If an entry is malformed or two tools share a name.
     """
     tools = tuple(entry if isinstance(entry, Tool) else Tool.from_mapping(entry) for entry in data)
-    names = [tool.name for tool in tools]
-    for name in names:
-        if names.count(name) > 1:
-            raise RequestError(f"two tools are named {name!r}; names must differ")
+    seen: set[str] = set()
+    for tool in tools:
+        if tool.name in seen:
+            raise RequestError(f"two tools are named {tool.name!r}; names must differ")
+        seen.add(tool.name)
     return tools
 
 

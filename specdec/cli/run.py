@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import attrs
 import typer
@@ -20,6 +20,9 @@ from specdec.expression import parse
 from specdec.registry import default_registry
 from specdec.report import Run
 from specdec.request import Result, Sampling, Step
+
+if TYPE_CHECKING:
+    from specdec.hf import HFTarget
 
 
 def run(
@@ -92,7 +95,7 @@ def run(
     result = engine.generate(request, each=show_step)
     text = target.codec.decode([t for t in result.tokens if t not in request.stop_ids])
     if as_json:
-        typer.echo(json.dumps(_record(result, text, drafter, target.label), ensure_ascii=False))
+        typer.echo(json.dumps(_record(result, text, drafter, target), ensure_ascii=False))
         return
     for error in result.errors:
         console.print(f"drafter error: {error}", style="red", markup=False)
@@ -140,17 +143,21 @@ def _check_message(entry: object, where: str) -> None:
         )
 
 
-def _record(result: Result, text: str, drafter: str, label: str) -> dict[str, Any]:
+def _record(result: Result, text: str, drafter: str, target: HFTarget) -> dict[str, Any]:
     run = Run.of(drafter, [result])
     row = run.row([run])
     for key in ("requests", "speedup", "decode_speedup", "identical"):
         del row[key]
-    calls = [{"name": c.name, "arguments": dict(c.arguments)} for c in HERMES.parse(text)]
+    from specdec.hf.tools import tokenizer_format
+
+    # The model's own chat template says how it writes calls; the commonest form where it does not.
+    form = (tokenizer_format(target.tokenizer) if target.tokenizer else None) or HERMES
+    calls = [{"name": c.name, "arguments": dict(c.arguments)} for c in form.parse(text)]
     return {
         "text": text,
         "tool_calls": calls,
         "finish": result.finish,
-        "target": label,
+        "target": target.label,
         **row,
         "phases": attrs.asdict(run.phases),
         "errors": list(result.errors),

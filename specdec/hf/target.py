@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from specdec.calls.tools import Tool, read_tools
+from specdec.calls.tools import Tool
 from specdec.errors import RequestError
 from specdec.hf.attention import lock_of
 from specdec.hf.codec import HFCodec
@@ -17,6 +17,7 @@ from specdec.hf.compat import base_model, drifting_modules
 from specdec.hf.limits import Ability, ability
 from specdec.hf.probe import check_rows
 from specdec.hf.session import Session
+from specdec.hf.tools import read_any_tools
 from specdec.interfaces import Needs
 from specdec.request import Request, Sampling
 from specdec.tree import EMPTY, DraftTree
@@ -83,7 +84,7 @@ class HFTarget:
         prompt: str | Sequence[int] | None = None,
         *,
         messages: Iterable[Mapping[str, Any]] = (),
-        tools: Iterable[Tool | Mapping[str, Any]] = (),
+        tools: Iterable[Tool | Mapping[str, Any] | Callable[..., Any]] = (),
         max_new_tokens: int = 256,
         stop_strings: Iterable[str] = (),
         sampling: Sampling | None = None,
@@ -94,7 +95,8 @@ class HFTarget:
         Args:
             prompt: Text or token ids; or leave it out and give `messages`.
             messages: A conversation in the OpenAI form, rendered with the model's chat template.
-            tools: Functions the model may call, in the OpenAI form.
+            tools: Functions the model may call: OpenAI, MCP or bare mappings, or Python functions
+                with typed, documented arguments.
             max_new_tokens: The most tokens to emit.
             stop_strings: Texts that end generation.
             sampling: How tokens are drawn; greedy by default.
@@ -105,7 +107,7 @@ class HFTarget:
                 known where one is needed, or the chat template refuses the messages.
         """
         messages = tuple(messages)
-        known = read_tools(tools)
+        known = read_any_tools(tools)
         if (prompt is None) == (not messages):
             raise RequestError("a request needs either a prompt or messages, not both and not none")
         if prompt is None or isinstance(prompt, str):
