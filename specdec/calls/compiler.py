@@ -11,6 +11,7 @@ import attrs
 
 from specdec.calls.schema import FREE, TYPE_NAMES, Kind, Property, Slot, named_type
 from specdec.calls.tools import Tool
+from specdec.calls.values import kind_of
 
 _log = logging.getLogger(__name__)
 
@@ -97,7 +98,7 @@ class _Compiler:
             elif items is not None:
                 kinds = ("array",)
         if choices and not kinds:
-            kinds = tuple(dict.fromkeys(_kind(json.loads(choice)) for choice in choices))
+            kinds = tuple(dict.fromkeys(kind_of(json.loads(choice)) for choice in choices))
         if isinstance(items, Sequence) and not isinstance(items, str):
             # A tuple: one slot that fits each of its places.
             item = _either([self.slot(entry, depth + 1) for entry in items]) if items else None
@@ -226,21 +227,6 @@ def _both(first: Slot, second: Slot) -> Slot:
         extra_slot=first.extra_slot or second.extra_slot,
         items=first.items or second.items,
     )
-
-
-def _kind(value: object) -> Kind:
-    """The JSON type of a value read from JSON."""
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int):
-        return "integer"
-    if isinstance(value, float):
-        return "number"
-    if isinstance(value, str):
-        return "string"
-    if value is None:
-        return "null"
-    return "array" if isinstance(value, list) else "object"
 
 
 def _text(value: object) -> str | None:
