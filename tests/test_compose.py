@@ -1,5 +1,7 @@
 """Compositions are drafters: Fallback, Merge, MachineDrafter."""
 
+import time
+
 import pytest
 
 from specdec import (
@@ -19,6 +21,7 @@ from specdec import (
     Step,
 )
 from specdec.guard import open_session
+from specdec.stops import Stops
 from specdec.testing import CharCodec, OracleTarget
 
 WIDE = Limit(64, 64)
@@ -317,3 +320,27 @@ def test_a_drafter_that_cannot_say_what_it_needs_is_left_out():
 def test_an_error_in_finish_reaches_the_result():
     result = Engine(OracleTarget(), Merge(Fixed([5], fails="finish"))).generate(request())
     assert result.errors == ("Fixed('fixed').finish: RuntimeError: fixed cannot finish",)
+
+
+def test_merge_lets_siblings_that_disagree_share_the_odds():
+    merge = Merge(Fixed([5], score=0.9, name="a"), Fixed([6], score=0.9, name="b"))
+    assert merge.start(request()).propose((1, 2, 3), WIDE).scores == (0.5, 0.5)
+
+
+def test_a_stop_string_that_the_prompt_already_holds_ends_nothing():
+    codec = CharCodec()
+    prompt = codec.encode("ab", ())
+    stops = Stops(Request(prompt, 9, stop_strings=("ab", "long one"), codec=codec), 99)
+    assert not stops.ends(codec.encode("c", ())[0])
+    assert [stops.ends(token) for token in codec.encode("ab", ())] == [False, True]
+
+
+def test_what_the_consumer_of_a_stream_does_is_not_in_the_seconds():
+    naps = []
+
+    def nap(step):
+        naps.append(step)
+        time.sleep(0.02)
+
+    result = Engine(OracleTarget()).generate(request(), each=nap)
+    assert result.seconds < 0.5 * 0.02 * len(naps)

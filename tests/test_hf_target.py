@@ -334,3 +334,11 @@ def test_a_python_function_is_a_tool(tiny_folder: Path) -> None:
     (tool,) = request.tools
     assert tool.name == "get_weather"
     assert list(tool.parameters["properties"]) == ["city", "days"]
+
+
+def test_prompts_of_full_attention_models_need_no_mask_of_their_own() -> None:
+    """The probe would hide a fault in that path by falling back to full masks."""
+    assert HFTarget(tiny("llama")).short_masks
+    assert HFTarget(tiny("qwen3")).short_masks
+    assert not HFTarget(tiny("mistral-window")).short_masks
+    assert not HFTarget(tiny("llama", "eager")).short_masks
