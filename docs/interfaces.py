@@ -24,7 +24,7 @@ GROUPS = {
     "Budgets": "Budget FixedBudget MeasuredBudget CostCurve measure_costs",
     "Verify": "Verifier ExactVerifier Verdict Decide Decision",
     "Machines and memories": "StateMachine State Continuation Memory Episode",
-    "Text, tools and calls": "TextCodec Decoder Tool CallFormat Call",
+    "Text, tools and calls": "TextCodec BatchCodec Decoder Tool CallFormat Call calls",
     "Plugins": "Registry default_registry hookimpl API_VERSION",
     "Errors": (
         "SpecdecError ContractError ExpressionError PluginError RequestError UnknownName "

@@ -5,6 +5,7 @@ Importing this package loads no plugin, no torch and no transformers.
 
 from typing import TYPE_CHECKING, Any
 
+from specdec import calls
 from specdec.budget import CostCurve, FixedBudget, MeasuredBudget, measure_costs
 from specdec.calls.formats import Call, CallFormat
 from specdec.calls.tools import Tool
@@ -40,7 +41,7 @@ from specdec.registry import Registry, default_registry
 from specdec.report import Run
 from specdec.request import Phases, Request, Result, Sampling, SourceCount, Step
 from specdec.tenants import PerTenant
-from specdec.text import Decoder, TextCodec
+from specdec.text import BatchCodec, Decoder, TextCodec
 from specdec.tree import EMPTY, ROOT, DraftTree, Limit, Vote
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ __all__ = [
     "API_VERSION",
     "EMPTY",
     "ROOT",
+    "BatchCodec",
     "Budget",
     "Call",
     "CallFormat",
@@ -99,6 +101,7 @@ __all__ = [
     "Verdict",
     "Verifier",
     "Vote",
+    "calls",
     "default_registry",
     "hookimpl",
     "measure_costs",

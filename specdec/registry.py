@@ -43,7 +43,9 @@ _BUILT_IN: Final = {
 }
 # Drafters of the reference plugins, so that asking for one that is missing says how to get it.
 _REFERENCE: Final = {
+    "toolspec": "plugins/toolspec",
     "retrieval": "plugins/toolspec",
+    "schema": "plugins/toolspec",
     "pld": "plugins/pld",
     "token-recycling": "plugins/token_recycling",
 }

@@ -12,6 +12,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from specdec.calls.formats import CallFormat
 from specdec.calls.tools import Tool
 from specdec.errors import RequestError
 from specdec.text import TextCodec
@@ -106,6 +107,7 @@ class Request:
         tools: The functions the model may call.
         messages: The conversation the prompt was rendered from, if known.
         prediction: Text that the output probably repeats, if known.
+        call_format: How the model writes calls, if known.
         tenant: Owner of what is learned; memories and tables never cross tenants.
         on_error: What happens when a drafter raises; the engine sets it.
         vocabulary: Number of token ids the target knows, 0 when unknown; the engine sets it.
@@ -128,6 +130,7 @@ class Request:
         default=(), converter=_messages, repr=False
     )
     prediction: str | None = None
+    call_format: CallFormat | None = attrs.field(default=None, repr=False)
     tenant: str = ""
     on_error: OnError = "plain"
     vocabulary: int = 0

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from specdec.calls import FORMATS, HERMES, Call, recognise
+from specdec.calls.recognise import recognise_among
 
 CALLS = [
     Call("get_weather", {"city": "Oslo", "days": 3, "on": True, "opts": {"a": [1, "x"]}}),
@@ -46,3 +47,9 @@ def test_a_preferred_format_comes_first():
 @pytest.mark.parametrize("text", ["", "It rains.", '{"city": "Oslo"}', "<tool_call>", "[a](b)"])
 def test_text_without_a_call_has_no_format(text):
     assert recognise(text) is None
+
+
+def test_only_the_formats_in_question_are_read():
+    text = HERMES.render(CALLS)
+    assert recognise_among(text, [FORMATS["nemotron"], HERMES]) == HERMES
+    assert recognise_among(text, [FORMATS["nemotron"]]) is None

@@ -1,6 +1,8 @@
 """Compositions are drafters: Fallback, Merge, MachineDrafter."""
 
+import random
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -20,6 +22,7 @@ from specdec import (
     StateMachine,
     Step,
 )
+from specdec.compose import DOUBT
 from specdec.guard import open_session
 from specdec.stops import Stops
 from specdec.testing import CharCodec, OracleTarget
@@ -263,6 +266,148 @@ def test_only_machines_become_machine_drafters():
         MachineDrafter(Fixed())
     with pytest.raises(ValueError, match="at least 1"):
         MachineDrafter(Greeting(), most=0)
+
+
+class Counting(CharCodec):
+    """Notes what it is asked to encode; `shift` moves all ids."""
+
+    def __init__(self, shift=0):
+        self.shift = shift
+        self.asked = []
+
+    def encode(self, text, after=()):
+        self.asked.append((text, tuple(after)))
+        return tuple(i + self.shift for i in super().encode(text, after))
+
+
+class Batching(Counting):
+    """Encodes many texts at once, each the same behind the same last token."""
+
+    def __init__(self):
+        super().__init__()
+        self.batches = []
+
+    def context(self, after):
+        return tuple(after[-1:])
+
+    def encode_all(self, texts, after):
+        self.batches.append(list(texts))
+        return [CharCodec().encode(text, after) for text in texts]
+
+
+def propose(drafter, codec, before=">>"):
+    ask = Request(prompt=CharCodec().encode(before), max_new_tokens=20, codec=codec)
+    return drafter.start(ask).propose(ask.prompt, WIDE)
+
+
+def test_a_batch_codec_is_asked_once_for_all_texts():
+    batching, drafter = Batching(), MachineDrafter(Greeting())
+    assert propose(drafter, batching) == propose(MachineDrafter(Greeting()), CharCodec())
+    assert batching.batches == [["hello world", "hello there"]]
+    assert batching.asked == []
+
+
+def test_tokens_are_remembered_across_requests_by_text_and_context():
+    batching, drafter = Batching(), MachineDrafter(Greeting())
+    first = propose(drafter, batching, "one>")
+    assert propose(drafter, batching, "another>") == first
+    assert len(batching.batches) == 1, "the same text behind the same context"
+    propose(drafter, batching, "one.")
+    assert len(batching.batches) == 2
+
+
+def test_a_codec_without_batches_is_asked_text_by_text():
+    codec, drafter = Counting(), MachineDrafter(Greeting())
+    before = "a longer text>"
+    draft = propose(drafter, codec, before)
+    tail = CharCodec().encode(before)[-8:]
+    assert codec.asked == [("hello world", tail), ("hello there", tail)]
+    assert propose(drafter, codec, "and a " + before) == draft
+    assert len(codec.asked) == 2
+    propose(drafter, codec, "other>")
+    assert len(codec.asked) == 4
+
+
+def test_codecs_never_share_tokens():
+    drafter, other = MachineDrafter(Greeting()), Counting(shift=100)
+    plain = propose(drafter, CharCodec())
+    shifted = propose(drafter, other)
+    assert shifted.tokens == tuple(token + 100 for token in plain.tokens)
+    assert propose(drafter, CharCodec()) == plain
+
+
+def test_the_memory_of_tokens_is_bounded(monkeypatch):
+    monkeypatch.setattr("specdec.compose.KEPT", 3)
+    batching, drafter = Batching(), MachineDrafter(Greeting())
+    for before in ("a", "b", "b", "a"):
+        propose(drafter, batching, before)
+    assert [len(texts) for texts in batching.batches] == [2, 2, 2], "b was kept, a was dropped"
+
+
+def test_requests_of_many_threads_share_the_memory_of_tokens(monkeypatch):
+    monkeypatch.setattr("specdec.compose.KEPT", 5)
+    codec, drafter = Counting(), MachineDrafter(Greeting())
+    expected = propose(MachineDrafter(Greeting()), codec)
+    with ThreadPoolExecutor(4) as pool:
+        drafts = pool.map(lambda i: propose(drafter, codec, f"{i % 7}>"), range(2000))
+        assert all(draft == expected for draft in drafts)
+
+
+class Offers(StateMachine):
+    """Offers what it is given, always."""
+
+    def __init__(self, *offers):
+        self.offers = [Continuation(*offer) for offer in offers]
+
+    def start(self, request):
+        return 0
+
+    def advance(self, state, text):
+        return state
+
+    def continuations(self, state):
+        return self.offers
+
+
+def offered(*offers, limit=WIDE):
+    ask = Request(prompt=(0,), max_new_tokens=20, codec=CharCodec())
+    return MachineDrafter(Offers(*offers)).start(ask).propose(ask.prompt, limit)
+
+
+def test_a_node_holds_its_share_of_its_parents_mass():
+    draft = offered(("abc", 0.5, "x"), ("abd", 0.25, "x"), ("b", 0.125, "x"))
+    text = CharCodec().decode(draft.tokens)
+    # A little of what ends in a node is doubted, unless the text is that one token.
+    assert text == "abcdb"
+    sure = 1.0 - DOUBT
+    assert draft.scores == pytest.approx((0.75, 1.0, sure * 0.5 / 0.75, sure * 0.25 / 0.75, 0.125))
+    assert offered(("abc", 0.5, "x"), limit=Limit(9, 2)).scores == (0.5, 1.0), "cut, not ended"
+
+
+def test_a_node_has_one_vote_per_source_and_is_booked_to_its_best_continuation():
+    offers = [("ab", 0.125, "late"), ("aba", 0.25, "late"), ("abc", 0.5, "best"), ("b", 0.1, "z")]
+    draft = offered(*offers)
+    votes = [[vote.source for vote in own] for own in draft.votes]
+    assert CharCodec().decode(draft.tokens) == "abcab"
+    assert votes == [["best", "late"], ["best", "late"], ["best"], ["late"], ["z"]]
+    assert [draft.source(node) for node in range(5)] == ["best", "best", "best", "late", "z"]
+    for own, score in zip(draft.votes, draft.scores, strict=True):
+        assert {vote.score for vote in own} == {score}
+
+
+def test_a_draft_of_offers_keeps_the_nodes_of_the_greatest_reach():
+    draw = random.Random(5)
+    for _ in range(300):
+        offers = [
+            ("".join(draw.choice("ab") for _ in range(draw.randint(1, 7))), draw.random(), "x")
+            for _ in range(draw.randint(1, 12))
+        ]
+        limit = Limit(draw.randint(1, 9), draw.randint(1, 6))
+        # All offers count, also where fewer nodes are asked for.
+        best = sorted(offers, key=lambda offer: -offer[1])[: limit.nodes]
+        whole = offered(*best, limit=Limit(99, limit.depth))
+        assert offered(*offers, limit=limit) == whole.top(limit.nodes)
+        assert max(whole.depths) <= limit.depth
 
 
 class Breach(Drafter):

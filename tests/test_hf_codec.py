@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tokenizers
 import transformers as hf
 
+from specdec import BatchCodec
 from specdec.hf import HFCodec
+from specdec.hf.codec import CONTEXT
+from specdec.testing import CharCodec
 
 SHARED = Path(os.environ.get("SPECDEC_SHARED", Path(__file__).parents[2] / "shared"))
 NAMES = ["qwen2_5", "llama3_1", "mistral_nemo"]
+ALL = [*NAMES, pytest.param("smollm2", marks=pytest.mark.real_model)]
 
 
 @cache
 def codec(name: str) -> HFCodec:
+    if name == "smollm2":
+        demo = pytest.importorskip("specdec_demo_model", reason="pip install -e contrib/demo_model")
+        try:
+            return HFCodec(demo.load()[1])
+        except demo.MissingWeights as missing:
+            pytest.skip(str(missing))
     file = SHARED / "tokenizers" / name / "tokenizer.json"
     if not file.exists():
         pytest.skip(f"needs {file}; set SPECDEC_SHARED to the folder with tokenizers/")
@@ -191,3 +203,121 @@ def test_a_tokenizer_that_strips_the_first_space_encodes_in_context() -> None:
     for text in (" words", ' {"city"', "words", '": "'):
         found = one.encode(text, after)
         assert one.decode([*after, *found]) == "and more" + text
+
+
+def plainly(one: HFCodec, text: str, after: list[int]) -> tuple[int, ...]:
+    """The tokens of `text`, through transformers and behind all of the context."""
+    for lead in (one.decode(after[-CONTEXT:]), "\n", ".", ""):
+        encoded = one.tokenizer(lead + text, add_special_tokens=False, return_offsets_mapping=True)
+        offsets = encoded["offset_mapping"]
+        for i, (start, _) in enumerate(offsets):
+            if start >= len(lead):
+                if i == 0 or offsets[i - 1][1] <= len(lead):
+                    return tuple(encoded["input_ids"][i:])
+                break
+    return ()
+
+
+def tails(name: str, count: int) -> list[list[int]]:
+    """Tokens that text may follow, some of which end inside a character."""
+    draw, found = random.Random(name), []
+    for _ in range(count):
+        text = draw.choice(BEFORE) + "".join(chr(draw.choice(RANGES)) for _ in range(5))
+        ids = ids_of(name, text if draw.random() < 0.7 else draw.choice(BEFORE))
+        found.append(ids[: draw.randint(1, len(ids))])
+    return found
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_many_texts_at_once_have_the_tokens_that_each_has_alone(name: str) -> None:
+    one, draw = codec(name), random.Random(2)
+    for after in tails(name, 150):
+        texts = draw.sample(TEXTS, 8)
+        texts += ["".join(chr(draw.choice(RANGES)) for _ in range(6)), "", texts[0]]
+        found = one.encode_all(texts, after)
+        assert found == [plainly(one, text, after) for text in texts], (after, texts)
+        assert found == [one.encode(text, after) for text in texts]
+    assert one.encode_all([], [1]) == []
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_context_is_a_short_tail_behind_which_nothing_changes(name: str) -> None:
+    one, lengths = codec(name), []
+    for after in tails(name, 300):
+        context = one.context(after)
+        lengths.append(len(context))
+        assert context == tuple(after[-len(context) :])
+        assert one.context(context) == context
+        for text in ("'s", "word", " 12", "\n  ", '", "'):
+            assert one.encode(text, context) == plainly(one, text, after), (after, text)
+    assert max(lengths) <= CONTEXT
+    assert one.context(()) == ()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_context_holds_a_whole_character_that_shows(name: str) -> None:
+    one = codec(name)
+    call = ids_of(name, '<tool_call>\n{"name": "')
+    assert one.context(call) == tuple(call[-1:]), "one token is enough in the usual case"
+    emoji = ids_of(name, "a\U0001fae0")[1:]
+    assert len(one.context([*call, *emoji])) == len(emoji) > 1
+    space = ids_of(name, "x\n\t\n")
+    assert one.decode(one.context([*call, *space])).strip()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_options_of_other_callers_do_not_reach_the_codec(name: str) -> None:
+    one, after = codec(name), ids_of(name, "Sure.")
+    text = "A text of quite a few tokens, <|im_end|> and </s> among them."
+    expected = one.encode(text, after)
+    one.tokenizer(text, truncation=True, max_length=2)
+    assert one.encode(text, after) == expected
+    one.tokenizer(text, split_special_tokens=True)
+    assert one.encode(text, after) == expected
+    one.tokenizer.backend_tokenizer.enable_padding(length=50)
+    assert one.encode(text, after) == expected
+
+
+def test_the_context_is_decoded_once_for_all_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, seen = metaspace(), []
+    decode = one.decode
+
+    def count(ids: Sequence[int]) -> str:
+        seen.append(ids)
+        return decode(ids)
+
+    after = one.tokenizer("and more", add_special_tokens=False)["input_ids"]
+    monkeypatch.setattr(one, "decode", count)
+    one.encode_all(["words"], after)
+    alone = len(seen)
+    one.encode_all(["words", " words", '"'] * 10, after)
+    assert len(seen) == 2 * alone
+
+
+class Slow:
+    """A tokenizer without a fast half."""
+
+    is_fast = False
+
+    def __init__(self, inner: Any) -> None:
+        self.decode = inner.decode
+        self.inner = inner
+
+    def __call__(self, text: str, add_special_tokens: bool) -> Any:
+        return self.inner(text, add_special_tokens=add_special_tokens)
+
+
+def test_a_slow_tokenizer_encodes_in_context_too() -> None:
+    fast = metaspace()
+    slow = HFCodec(Slow(fast.tokenizer))  # type: ignore[arg-type]
+    after = fast.tokenizer("and more", add_special_tokens=False)["input_ids"]
+    texts = [" words", ' {"city"', "words", '": "', ""]
+    found = slow.encode_all(texts, after)
+    for text, ids in zip(texts, found, strict=True):
+        assert slow.decode([*after, *ids]) == "and more" + text
+        assert ids == slow.encode(text, after)
+
+
+def test_a_batch_codec_is_what_it_says() -> None:
+    assert isinstance(metaspace(), BatchCodec)
+    assert not isinstance(CharCodec(), BatchCodec)

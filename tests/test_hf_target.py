@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,12 @@ from models import (
     tiny,
 )
 
+from specdec.calls import FORMATS, HERMES, Call
 from specdec.compose import Merge
 from specdec.engine import Engine
 from specdec.errors import RequestError
 from specdec.hf import HFTarget
+from specdec.hf.tools import tokenizer_format
 from specdec.hf.tops import top_ids
 from specdec.interfaces import Needs
 from specdec.request import Sampling
@@ -342,3 +345,78 @@ def test_prompts_of_full_attention_models_need_no_mask_of_their_own() -> None:
     assert HFTarget(tiny("qwen3")).short_masks
     assert not HFTarget(tiny("mistral-window")).short_masks
     assert not HFTarget(tiny("llama", "eager")).short_masks
+
+
+WRITES_CALLS = (
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}"
+    "{% for c in m.tool_calls %}{{ '\\n' if not loop.first }}<tool_call>\n"
+    '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}\n'
+    "</tool_call>{% endfor %}<end>{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+ASK = {"messages": [{"role": "user", "content": "Hi"}], "max_new_tokens": 1}
+NOW = {"name": "now", "parameters": {"type": "object", "properties": {}}}
+FORMAT_WARNING = "no call format can be read off"
+
+
+@pytest.fixture
+def talker(tiny_folder: Path) -> HFTarget:
+    """A tiny model with a chat template of its own."""
+    model = hf.AutoModelForCausalLM.from_pretrained(tiny_folder).eval()
+    return HFTarget(model, hf.AutoTokenizer.from_pretrained(tiny_folder), probe=False)
+
+
+@pytest.fixture
+def induced(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """One entry per time that a chat template is asked for its format."""
+    times: list[Any] = []
+
+    def count(*args: Any, **options: Any) -> Any:
+        times.append(options)
+        time.sleep(0.02)  # other threads ask meanwhile
+        return tokenizer_format(*args, **options)
+
+    monkeypatch.setattr("specdec.hf.target.tokenizer_format", count)
+    return times
+
+
+def test_a_request_knows_how_the_chat_template_writes_calls(
+    talker: HFTarget, induced: list[Any]
+) -> None:
+    assert talker.tokenizer is not None
+    talker.tokenizer.chat_template = WRITES_CALLS
+    calls = [Call("now", {}), Call("at", {"city": "Oslo"})]
+    with ThreadPoolExecutor(4) as pool:
+        requests = list(pool.map(lambda _: talker.request(**ASK), range(8)))
+    requests += [talker.request(tools=[NOW], **ASK), talker.request("Hi", max_new_tokens=1)]
+    for request in requests:
+        assert request.call_format is not None
+        assert request.call_format.render(calls) == HERMES.render(calls)
+    assert len(induced) == 1, "it is read off once, whatever is asked at the same time"
+
+
+def test_a_format_that_the_caller_gives_wins(talker: HFTarget, induced: list[Any]) -> None:
+    form = FORMATS["llama-3"]
+    assert talker.request(call_format=form, tools=[NOW], **ASK).call_format is form
+    assert talker.request(call_format=None, tools=[NOW], **ASK).call_format is None
+    assert induced == []
+
+
+def test_a_template_without_calls_is_worth_one_warning_where_there_are_tools(
+    talker: HFTarget, induced: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", logger="specdec"):
+        for _ in range(3):
+            assert talker.request(**ASK).call_format is None
+        assert FORMAT_WARNING not in caplog.text
+        for _ in range(3):
+            assert talker.request(tools=[NOW], **ASK).call_format is None
+            assert talker.request(**ASK).call_format is None
+        assert caplog.text.count(FORMAT_WARNING) == 1
+    assert len(induced) == 2
+
+
+def test_without_a_tokenizer_no_format_is_looked_for(caplog: pytest.LogCaptureFixture) -> None:
+    request = HFTarget(tiny("llama")).request([1], tools=[NOW], max_new_tokens=1)
+    assert request.call_format is None
+    assert FORMAT_WARNING not in caplog.text

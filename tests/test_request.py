@@ -19,6 +19,7 @@ from specdec import (
     SourceCount,
     Step,
 )
+from specdec.calls import HERMES
 from specdec.report import Ledger
 from specdec.testing import CharCodec
 
@@ -65,6 +66,12 @@ def test_a_prompt_may_be_any_sequence_of_ids():
 
 def test_requests_get_different_ids():
     assert Request((1,), 1).id != Request((1,), 1).id
+
+
+def test_a_request_says_how_calls_are_written_if_that_is_known():
+    assert Request((1,), 1).call_format is None
+    assert Request((1,), 1, call_format=HERMES).call_format is HERMES
+    assert Request((1,), 1, call_format=HERMES) != Request((1,), 1)
 
 
 def tree(*sequences, source="a"):

@@ -29,8 +29,18 @@ class Cursor:
 
     def advance(self, state: CallState, text: str) -> CallState:
         """The state after `text`. Never raises, changes nothing."""
+        return self.follow(state, text)[0]
+
+    def follow(self, state: CallState, text: str) -> tuple[CallState, tuple[CallState, ...]]:
+        """The state after `text`, and the states in which calls ended on the way.
+
+        The state of a call that has ended holds all of it: its `raw` text as far as the end of the
+        call itself, its name, its keys and values, and its place among the output's `calls`.
+        Never raises, changes nothing.
+        """
         if not text:
-            return state
+            return state, ()
         walk = Walk(grammar(self.format), state)
         walk.feed(text)
-        return walk.state()
+        ended = (passed.state for passed in walk.passed if passed.kind == "end")
+        return walk.state(), tuple(call for call in ended if call is not None)

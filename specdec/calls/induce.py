@@ -46,7 +46,9 @@ _MANY: Final = {
 }
 
 
-def induce(render: Render, name: str = "induced") -> CallFormat | None:
+def induce(
+    render: Render, name: str = "induced", *, level: int = logging.WARNING
+) -> CallFormat | None:
     """The format in which a chat template prints calls.
 
     A handful of calls is rendered, the literals between their names, keys and values are read
@@ -56,6 +58,7 @@ def induce(render: Render, name: str = "induced") -> CallFormat | None:
         render: Prints the assistant's turn; called some ten times. Ids of the calls are nine
             letters and digits.
         name: Name of the format.
+        level: Level of the log line that says why there is none.
 
     Returns:
         The format, or None, with one warning that says why.
@@ -67,7 +70,7 @@ def induce(render: Render, name: str = "induced") -> CallFormat | None:
             return _Induction(render, name, ids).format()
         except Unclear as reason:
             reasons.append(reason)
-    _log.warning("no call format can be read off the chat template: %s", reasons[0])
+    _log.log(level, "no call format can be read off the chat template: %s", reasons[0])
     return None
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from threading import Lock
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from specdec.calls.formats import CallFormat
 from specdec.calls.tools import Tool
 from specdec.errors import RequestError
 from specdec.hf.attention import lock_of
@@ -17,7 +20,7 @@ from specdec.hf.compat import base_model, drifting_modules
 from specdec.hf.limits import Ability, ability
 from specdec.hf.probe import check_rows
 from specdec.hf.session import Session
-from specdec.hf.tools import read_any_tools
+from specdec.hf.tools import read_any_tools, tokenizer_format
 from specdec.interfaces import Needs
 from specdec.request import Request, Sampling
 from specdec.tree import EMPTY, DraftTree
@@ -52,6 +55,9 @@ class HFTarget:
         self.config = model.config.get_text_config(decoder=True)
         self.drifting = drifting_modules(model) if self.ability.drifts else []
         self.short_masks = False
+        self._format: CallFormat | None = None
+        self._format_tried = logging.NOTSET
+        self._format_lock = Lock()
         if probe:
             check_rows(self)
 
@@ -92,6 +98,8 @@ class HFTarget:
     ) -> Request:
         """A request for this model, rendered and encoded, with its own end-of-sequence ids.
 
+        How the model writes calls is read off its chat template, once for all requests.
+
         Args:
             prompt: Text or token ids; or leave it out and give `messages`.
             messages: A conversation in the OpenAI form, rendered with the model's chat template.
@@ -100,7 +108,8 @@ class HFTarget:
             max_new_tokens: The most tokens to emit.
             stop_strings: Texts that end generation.
             sampling: How tokens are drawn; greedy by default.
-            **fields: Further fields of `Request`, such as ``tenant`` or ``stop_ids``.
+            **fields: Further fields of `Request`, such as ``tenant``, ``stop_ids`` or
+                ``call_format``.
 
         Raises:
             RequestError: If neither or both of prompt and messages are given, no tokenizer is
@@ -117,6 +126,8 @@ class HFTarget:
                 )
             prompt = self._render(messages, known) if prompt is None else self._encode(prompt)
         fields.setdefault("stop_ids", self.stop_ids())
+        if "call_format" not in fields:
+            fields["call_format"] = self._call_format(aloud=bool(known))
         return Request(
             prompt=prompt,
             max_new_tokens=max_new_tokens,
@@ -149,6 +160,19 @@ class HFTarget:
         assert isinstance(text, str)
         ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         return ids
+
+    def _call_format(self, *, aloud: bool) -> CallFormat | None:
+        """The format that the chat template prints; None where it shows none.
+
+        Args:
+            aloud: Whether a failure is worth a warning: only where calls are expected.
+        """
+        level = logging.WARNING if aloud else logging.DEBUG
+        with self._format_lock:
+            if self._format is None and self.tokenizer is not None and level > self._format_tried:
+                self._format_tried = level
+                self._format = tokenizer_format(self.tokenizer, level=level)
+            return self._format
 
     def stop_ids(self) -> frozenset[int]:
         """The model's end-of-sequence ids, from its generation config."""

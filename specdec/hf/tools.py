@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -49,13 +50,17 @@ def read_any_tools(
 
 
 def tokenizer_format(
-    tokenizer: PreTrainedTokenizerBase, tools: Iterable[Tool] = ()
+    tokenizer: PreTrainedTokenizerBase,
+    tools: Iterable[Tool] = (),
+    *,
+    level: int = logging.WARNING,
 ) -> CallFormat | None:
     """The format in which a tokenizer's chat template prints calls.
 
     Args:
         tokenizer: Its chat template is asked for a handful of short conversations.
         tools: Tools to render them with; one of our own where there is none.
+        level: Level of the log line that says why there is none.
 
     Returns:
         The format, or None, with one warning that says why.
@@ -80,4 +85,4 @@ def tokenizer_format(
         except Exception:  # some templates cannot print tools, but print calls all the same
             return print_with(None)
 
-    return induce(assistant_turn(apply))
+    return induce(assistant_turn(apply), level=level)
