@@ -1,0 +1,279 @@
+"""Guesses: what an argument's value may be, from its schema, the conversation and habits."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from specdec import calls
+from specdec_toolspec.schema.context import Context
+from specdec_toolspec.schema.dates import normalised
+from specdec_toolspec.schema.toolset import words
+
+SPANS: Final = 256
+"""Spans of a conversation that are considered, the last ones."""
+
+LONGEST: Final = 120
+"""Characters of a guessed value."""
+
+KNOWN: Final = 0.8
+"""P(one of the guesses is right), before anything is written of the value."""
+
+MISSED: Final = 0.85
+"""What each character written leaves of the odds that no guess is right."""
+
+SHARP: Final = 2.0
+"""The power of a guess's weight that its odds grow with."""
+
+NOTHING: Final = 0.03
+"""The weight, so raised, of no guess being right."""
+
+ENDS: Final = 0.15
+"""P(a value ends here), where no guess says so."""
+
+LEAST: Final = 0.06
+"""The same at least: guesses are never that sure."""
+
+EMPTY: Final = 0.03
+"""P(a string is empty)."""
+
+_KINDS: Final = (
+    ("email", re.compile(r"[\w.+-]+@[\w-]+\.[\w.]+")),
+    ("url", re.compile(r"https?://[^\s\"'<>)\]]+")),
+    ("date", re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2})?)?")),
+    ("date", re.compile(r"\d{1,2}[/.]\d{1,2}[/.]\d{2,4}")),
+    ("time", re.compile(r"\b\d{1,2}:\d{2}(?::\d{2})?(?:\s?[ap]\.?m\.?)?", re.IGNORECASE)),
+    ("time", re.compile(r"\b\d{1,2}\s?[ap]\.?m\b", re.IGNORECASE)),
+    ("number", re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w])")),
+    ("id", re.compile(r"\b(?=\w*\d)(?=\w*[A-Za-z])[\w-]{3,40}\b")),
+    ("quoted", re.compile(r"[\"\u201c]([^\"\u201c\u201d\n]{1,80})[\"\u201d]")),
+    ("quoted", re.compile(r"(?<!\w)'([^'\n]{1,80})'(?!\w)")),
+    ("name", re.compile(r"\b[A-Z][\w\u2019-]*(?:[ ](?:of |the |and |de )?[A-Z][\w\u2019-]*)*")),
+)
+_HARD_STOPS: Final = re.compile(r"[\n\"<>{}\[\]()|]|'(?=\W|$)|[!?]")
+_SOFT_STOPS: Final = re.compile(r"[.,;:](?=\s|$)")
+_WORD_END: Final = re.compile(r"(?<=\w)(?=\W|$)")
+
+
+class Span(NamedTuple):
+    """A piece of the conversation that may be a value.
+
+    Attributes:
+        text: The piece.
+        kind: What it looks like.
+        start: Where it stands.
+    """
+
+    text: str
+    kind: str
+    start: int
+
+
+# What the words of an argument's name say about the look of its value.
+_LOOKS: Final = {
+    "email": "email",
+    "mail": "email",
+    "url": "url",
+    "link": "url",
+    "date": "date",
+    "day": "date",
+    "tim": "time",
+    "start": "time",
+    "end": "time",
+    "token": "id",
+    "cod": "id",
+    "number": "number",
+    "amount": "number",
+    "count": "number",
+    "city": "name",
+    "person": "name",
+    "location": "name",
+    "country": "name",
+}
+
+
+class Guesses:
+    """What the values of a request's calls may be.
+
+    Args:
+        context: The request.
+        most: The most guesses for one value.
+    """
+
+    def __init__(self, context: Context, most: int) -> None:
+        self.context = context
+        self.most = most
+        self._ranked: dict[tuple[str, bool], list[tuple[str, float]]] = {}
+
+    def among(self, slot: calls.Slot, tool: str, key: str) -> Mapping[str, float]:
+        """P(choice) of a slot with few values: those used before and those mentioned first."""
+        used = self.context.habits.values.of((tool, key))
+        said = self.context.conversation.lower()
+        weights = {}
+        for choice in slot.choices:
+            text = choice.strip('"')
+            weight = 1.0 + 3.0 * used.get(choice, 0.0) + 2.0 * (choice == slot.default)
+            weights[choice] = weight + 3.0 * (len(text) > 1 and text.lower() in said)
+        whole = sum(weights.values()) / 0.95
+        best = sorted(weights, key=lambda choice: -weights[choice])
+        return {choice: weights[choice] / whole for choice in best}
+
+    def of(
+        self, slot: calls.Slot, tool: str, key: str, quote: str, written: str
+    ) -> dict[str, float]:
+        """What a value that begins with `written` may be as a whole, with P(it).
+
+        Args:
+            slot: What may stand there.
+            tool: The tool.
+            key: The argument.
+            quote: What ends the value; empty for a word.
+            written: What is written of it, without its opening quote.
+        """
+        string = bool(quote) or not slot.kinds or "string" in slot.kinds
+        found: dict[str, float] = {}
+        for text, weight in self._candidates(slot, tool, key, quote, string=string):
+            if len(text) > len(written) and text.startswith(written):
+                found[text] = found.get(text, 0.0) + weight
+        if written.strip() and string:
+            for text, weight in self._continued(written):
+                found.setdefault(text, weight)
+        # Weights are squared: measured, a guess of twice the weight is right four times as often.
+        sharp = {text: weight**SHARP for text, weight in found.items()}
+        best = sorted(sharp, key=lambda text: -sharp[text])[: self.most]
+        whole = sum(sharp.values())
+        if not whole:
+            return {}
+        # The more is written, the surer it is that one of those that fit is meant.
+        sure = 1.0 - (1.0 - KNOWN) * MISSED ** min(len(written), 12)
+        sure *= whole / (whole + NOTHING)
+        return {text: sharp[text] / whole * sure for text in best}
+
+    def end(self, quote: str, written: str, found: Mapping[str, float]) -> float:
+        """P(a value ends behind `written`); 0 where it cannot.
+
+        Args:
+            quote: What ends it; empty for a word.
+            written: What is written of it.
+            found: What else it may become.
+        """
+        if written.endswith("\\") and not written.endswith("\\\\"):
+            return 0.0
+        if not written:
+            return EMPTY if quote else 0.0
+        left = 1.0 - sum(found.values())
+        whole = _WORD_END.match(written, len(written)) is not None
+        return max(left * (ENDS if whole else ENDS / 2) * (1.0 if quote else 2.0), LEAST)
+
+    # Candidates.
+
+    def _candidates(
+        self, slot: calls.Slot, tool: str, key: str, quote: str, *, string: bool
+    ) -> Iterator[tuple[str, float]]:
+        """Values and their weights; 1 is a good reason."""
+        for value, weight in self.context.habits.values.of((tool, key)).items():
+            content = _content(value, quote)
+            if content is not None:
+                yield content, 0.7 * weight
+        if slot.default is not None:
+            content = _content(slot.default, quote)
+            if content:
+                yield content, 0.5
+        if (key, string) not in self._ranked:
+            if len(self._ranked) >= SPANS:
+                self._ranked.clear()
+            self._ranked[key, string] = list(self._from_conversation(key, string=string))
+        for text, weight in self._ranked[key, string]:
+            yield _escaped(text, quote), weight
+
+    def _from_conversation(self, key: str, *, string: bool) -> list[tuple[str, float]]:
+        """Spans of the conversation that may be the value of `key`, the likeliest first."""
+        if not key:
+            return []
+        said = self.context.conversation
+        weights: dict[str, float] = {}
+        for text in _given(said, key):
+            weights[text] = weights.get(text, 0.0) + 2.0
+        wanted = words(key)
+        looks = {_LOOKS[word] for word in wanted if word in _LOOKS}
+        mentions = [m.end() for w in wanted for m in re.finditer(re.escape(w), said.lower())]
+        for span in self._spans:
+            if not string and span.kind != "number":
+                continue
+            near = min(
+                (span.start - at for at in mentions if 0 <= span.start - at < 40), default=80
+            )
+            weight = math.exp(-(len(said) - span.start) / 800.0) * 0.5
+            weight *= 1.0 + 3.0 * math.exp(-near / 15.0)
+            weight *= 2.0 if span.kind in looks else 0.6 if looks else 1.0
+            weights[span.text] = max(weights.get(span.text, 0.0), weight)
+        best = sorted(weights, key=lambda text: -weights[text])
+        return [(text, weights[text]) for text in best[: 4 * self.most]]
+
+    @cached_property
+    def _spans(self) -> list[Span]:
+        """What in the conversation looks like a value, in order."""
+        said = self.context.conversation
+        found = {
+            Span(match[match.lastindex or 0], kind, match.start(match.lastindex or 0))
+            for kind, pattern in _KINDS
+            for match in pattern.finditer(said)
+        }
+        found |= {Span(text, kind, start) for text, kind, start in normalised(said)}
+        return sorted(found, key=lambda span: (span.start, span.text))[-SPANS:]
+
+    def _continued(self, written: str) -> Iterator[tuple[str, float]]:
+        """What begins like `written` in the conversation, cut at its words and at its end."""
+        said = self.context.conversation
+        at = len(said)
+        for _ in range(4):
+            at = said.rfind(written, 0, at)
+            if at < 0:
+                return
+            if at and said[at - 1].isalnum() and written[0].isalnum():
+                continue
+            begun = at + len(written)
+            stop = _HARD_STOPS.search(said, begun)
+            end = min(stop.start() if stop else len(said), at + LONGEST)
+            soft = [m.start() for m in _SOFT_STOPS.finditer(said, begun, end)][:2]
+            ends = [m.start() for m in _WORD_END.finditer(said, begun + 1, end)][:5]
+            for place in dict.fromkeys((*soft, end, *ends)):
+                text = said[at:place].rstrip(" .,;:")
+                if len(text) > len(written):
+                    yield text, 0.3 if place in ends else 0.6
+
+
+def _given(said: str, key: str) -> Iterable[str]:
+    """What the conversation itself calls `key`: ``'key': 'value'``, ``key is value``."""
+    name = re.escape(key).replace("_", "[_ ]")
+    pattern = re.compile(
+        rf"\b{name}['\"]?\s*(?:[:=]|\bis\b)\s*(?:\"([^\"\n]{{1,80}})\"|'([^'\n]{{1,80}})'|"
+        rf"([^\s,;{{}}\[\]'\"]{{1,80}}))",
+        re.IGNORECASE,
+    )
+    for match in list(pattern.finditer(said))[-4:]:
+        text = match[1] or match[2] or match[3].rstrip(".!?)")
+        if text:
+            yield text
+
+
+def _content(value: str, quote: str) -> str | None:
+    """What stands between the quotes of a written value; None if it has others."""
+    if quote:
+        if len(value) > 2 * len(quote) and value.startswith(quote) and value.endswith(quote):
+            return value[len(quote) : -len(quote)]
+        return None
+    return None if value[:1] in ('"', "'", "{", "[") else value
+
+
+def _escaped(text: str, quote: str) -> str:
+    """A text as it is written between quotes."""
+    if quote == '"':
+        return json.dumps(text, ensure_ascii=False)[1:-1]
+    if quote == "'":
+        return text.replace("\\", "\\\\").replace("'", "\\'")
+    return text
