@@ -163,9 +163,9 @@ class Run:
         return total
 
     @property
-    def decode_times(self) -> tuple[float, ...]:
-        """Seconds after the prompt's pass, one per request."""
-        return tuple(result.decode_phases.total for result in self.results)
+    def times(self) -> tuple[float, ...]:
+        """Seconds of each request, its prompt's pass included."""
+        return tuple(result.seconds for result in self.results)
 
     def row(self, plain: Sequence[Run]) -> dict[str, Any]:
         """The row as plain values for JSON.

@@ -1,6 +1,8 @@
 """The demo model, end to end: the same text as generate, in fewer passes."""
 
 import json
+from itertools import islice
+from pathlib import Path
 
 import attrs
 import pytest
@@ -108,12 +110,18 @@ def test_the_demo_ends_with_a_table_and_writes_its_figures(target, tmp_path):
         options = ["--limit", "2", "--max-new-tokens", "24", "--dtype", "float32", "--budget", "8"]
         options += ["--drafter", "pld", "--drafter", STACK]
         done = CliRunner().invoke(app, [*options, "--json", str(file)])
+        again = CliRunner().invoke(app, [*options[:-4], "--drafter", "pld"])
     assert done.exit_code == 0, done.output
     assert "Tokens by source" in done.output
     assert "The same text, token for token, in all 2 requests" in done.output
     data = json.loads(file.read_text())
     assert set(data) == {"model", "dtype", "threads", "rows"}
-    assert [row["drafter"] for row in data["rows"]] == ["generate()", "none", "pld", STACK]
+    names = ["generate()", "none", "pld", STACK, f"{STACK}, again"]
+    assert [row["drafter"] for row in data["rows"]] == names
+    assert f"The same requests again, with what {STACK} remembers" in " ".join(done.output.split())
+    # What does not remember has nothing to show a second time.
+    assert again.exit_code == 0
+    assert "again" not in again.output
     keys = {"drafter", "requests", "tokens", "passes", "steps", "mat", "seconds", "decode_seconds",
             "tokens_per_second", "speedup", "decode_speedup", "identical", "by_source"}  # fmt: skip
     for row in data["rows"]:
@@ -122,3 +130,23 @@ def test_the_demo_ends_with_a_table_and_writes_its_figures(target, tmp_path):
         assert row["tokens"] == data["rows"][0]["tokens"]
     assert max(data["rows"][2]["steps"], data["rows"][3]["steps"]) < data["rows"][0]["steps"]
     assert data["rows"][0]["mat"] == data["rows"][1]["mat"] == 1.0
+
+
+def test_toolspec_writes_api_banks_calls_in_a_fraction_of_the_passes(target):
+    """The prompts hold the tools and the format; nothing else tells of them."""
+    from specdec.hf import baseline
+
+    file = Path(__file__).parents[2] / "shared" / "data" / "api_bank_60.jsonl"
+    if not file.exists():
+        pytest.skip(f"no {file}")
+    with file.open(encoding="utf-8") as lines:
+        records = [json.loads(line) for line in islice(lines, 5)]
+    engine = Engine(target, parse("toolspec"), budget=FixedBudget(64), on_error="raise")
+    loop = baseline.plain(target)
+    passes = tokens = 0
+    for record in records:
+        request = target.request(messages=record["messages"], max_new_tokens=160)
+        result = engine.generate(request)
+        assert result.tokens == loop.generate(request).tokens
+        passes, tokens = passes + result.passes, tokens + len(result.tokens)
+    assert tokens / passes > 8

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -113,16 +113,40 @@ def read_json(path: Path, what: str) -> Any:  # noqa: ANN401 - whatever the file
         RequestError: If the file cannot be read or is not JSON.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RequestError(f"{what} file {path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise RequestError(f"{what} file {path} is not UTF-8 text: {error}") from None
+        return json.loads(_read_text(path, what))
     except json.JSONDecodeError as error:
         raise RequestError(
             f"{what} file {path} is not JSON: {error.msg} at line {error.lineno}, column "
             f"{error.colno}"
         ) from None
+
+
+def read_json_lines(path: Path, what: str) -> Iterator[tuple[int, Any]]:
+    """The JSON values in `path`, one to a line, with their line numbers; empty lines are no values.
+
+    Raises:
+        RequestError: If the file cannot be read or a line is not JSON.
+    """
+    # Not `splitlines`, which also splits at characters that may stand in a JSON string.
+    for number, line in enumerate(_read_text(path, what).split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            yield number, json.loads(line)
+        except json.JSONDecodeError as error:
+            raise RequestError(
+                f"{what} file {path}, line {number} is not JSON: {error.msg} at column "
+                f"{error.colno}"
+            ) from None
+
+
+def _read_text(path: Path, what: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RequestError(f"{what} file {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise RequestError(f"{what} file {path} is not UTF-8 text: {error}") from None
 
 
 def _short(data: object) -> str:

@@ -14,14 +14,22 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from specdec.calls.tools import read_json_lines
 from specdec.cli import models, show
 from specdec.engine import Engine
+from specdec.errors import RequestError
 from specdec.expression import parse
 from specdec.registry import default_registry
 from specdec.report import Run
 from specdec.request import Request, Result
 
-DEFAULT_STACK = "merge(pld, token-recycling)"
+DEFAULT_STACK = "toolspec"
+
+SHOWN = 300
+"""Characters of a question that are shown."""
+
+AGAIN = ", again"
+"""Behind a stack's name in the row of its second pass."""
 
 
 def demo(
@@ -31,6 +39,19 @@ def demo(
     dtype: Annotated[
         str, typer.Option(help=f"One of {', '.join(models.DTYPES)}; auto takes the faster.")
     ] = "auto",
+    requests_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--requests",
+            help='Other requests: lines of {"messages": [...], "tools": [...]}, tools optional.',
+        ),
+    ] = None,
+    tools: Annotated[
+        bool,
+        typer.Option(
+            "--tools/--no-tools", help="Whether the chat template is given the requests' tools."
+        ),
+    ] = True,
     limit: Annotated[int | None, typer.Option(help="Only the first N requests.", min=1)] = None,
     max_new_tokens: Annotated[int, typer.Option(help="The most tokens per request.", min=1)] = 128,
     budget: Annotated[
@@ -39,6 +60,12 @@ def demo(
     cost_curve: Annotated[
         Path | None, typer.Option(help="File to keep the measured costs in, for repeatable runs.")
     ] = None,
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again/--once", help="Whether the last stack, if it remembers, answers all once more."
+        ),
+    ] = True,
     device: Annotated[str | None, typer.Option(help="Such as cpu or cuda:0.")] = None,
     threads: Annotated[int | None, typer.Option(help="torch threads.")] = None,
     json_file: Annotated[
@@ -52,6 +79,7 @@ def demo(
     stacks = drafter or [DEFAULT_STACK]
     for stack in stacks:
         parse(stack)  # a bad expression is reported before the model loads
+    asked = read_requests(requests_file) if requests_file is not None else None
     models.writable(json_file, "--json")
     models.writable(cost_curve, "--cost-curve")
     count = models.set_threads(threads)
@@ -63,7 +91,7 @@ def demo(
     else:
         target = models.load_demo(dtype, models.device_of(device))
     costs = models.budget_of(budget, target, cost_curve)
-    requests = _requests(target, max_new_tokens)[:limit]
+    requests = _requests(target, asked, max_new_tokens, tools=tools)[:limit]
     hook = default_registry().hook
     engines = {
         stack: Engine(target, parse(stack), budget=costs, on_error="raise", hook=hook)
@@ -93,33 +121,69 @@ def demo(
         last = stacks[-1]  # the one whose tokens are shown as they arrive
         kept[last].append(_write(console, palette, target, engines[last], request))
 
+    if again and engines[stacks[-1]].drafter.remembers:
+        with console.status(f"The same requests again, {stacks[-1]} remembering them ..."):
+            kept[stacks[-1] + AGAIN] = list(map(engines[stacks[-1]].generate, requests))
+
     # What the model itself writes is what generate() writes.
     plain = [result.tokens for result in kept["generate()"]]
-    runs = [Run.of(name, results, plain) for name, results in kept.items()]
-    plain_runs = runs[:2]
+    runs = {name: Run.of(name, results, plain) for name, results in kept.items()}
+    plain_runs = [runs["generate()"], runs["none"]]
     console.print()
     console.print(palette.legend())
     title = "Speed-ups are over the faster of generate() and our plain loop (none)"
-    console.print(show.results(runs, plain_runs, title))
-    console.print(show.phases(runs[-1]))
-    ties = _differences(console, target, requests, runs)
-    console.print(_verdict(runs[-1], plain_runs, ties), highlight=False)
+    console.print(show.results([*runs.values()], plain_runs, title))
+    console.print(show.phases(runs[last]))
+    ties = _differences(console, target, requests, [*runs.values()])
+    console.print(_verdict(runs[last], plain_runs, ties), highlight=False)
+    if last + AGAIN in runs:
+        console.print(_remembered(runs[last], runs[last + AGAIN]), highlight=False)
     if json_file is not None:
-        _write_json(json_file, target, count, [run.row(plain_runs) for run in runs])
+        _write_json(json_file, target, count, [run.row(plain_runs) for run in runs.values()])
         console.print(f"Figures written to {json_file}.")
 
 
-def _requests(target: Any, max_new_tokens: int) -> list[Request]:  # noqa: ANN401
+def read_requests(path: Path) -> list[dict[str, Any]]:
+    """The requests in a file of JSON lines, each with "messages" and perhaps "tools" and "id".
+
+    Raises:
+        RequestError: If the file cannot be read, or a line is no such request.
+    """
+    found: list[dict[str, Any]] = []
+    for number, data in read_json_lines(path, "requests"):
+        if not isinstance(data, dict) or not isinstance(data.get("messages"), list):
+            raise RequestError(
+                f"requests file {path}, line {number}: expected an object with a list of "
+                '"messages", and perhaps of "tools"'
+            )
+        found.append(data)
+    if not found:
+        raise RequestError(f"requests file {path} is empty")
+    return found
+
+
+def _requests(
+    target: Any,  # noqa: ANN401
+    asked: list[dict[str, Any]] | None,
+    max_new_tokens: int,
+    *,
+    tools: bool,
+) -> list[Request]:
     import specdec_demo_model
 
+    if asked is None:
+        asked = [
+            {"messages": entry.messages, "tools": entry.tools, "id": entry.id}
+            for entry in specdec_demo_model.requests()
+        ]
     return [
         target.request(
-            messages=entry.messages,
-            tools=entry.tools,
+            messages=entry["messages"],
+            tools=(entry.get("tools") or ()) if tools else (),
             max_new_tokens=max_new_tokens,
-            id=entry.id,
+            id=str(entry.get("id", f"request-{number}")),
         )
-        for entry in specdec_demo_model.requests()
+        for number, entry in enumerate(asked, start=1)
     ]
 
 
@@ -131,11 +195,16 @@ def _write(
     request: Request,
 ) -> Result:
     """Decode one request and show its tokens as they arrive."""
-    console.print(Text(str(request.messages[-1]["content"]), style="bold"))
+    console.print(Text(shortened(str(request.messages[-1].get("content"))), style="bold"))
     writer = show.Writer(console, palette, target.codec.decoder())
     result = engine.generate(request, each=lambda step: writer.write(step, request.stop_ids))
     console.print("\n")
     return result
+
+
+def shortened(text: str) -> str:
+    """The end of a text that is too long to show."""
+    return text if len(text) <= SHOWN else "... " + text[-SHOWN:].strip()
 
 
 def _name(target: Any) -> str:  # noqa: ANN401
@@ -184,17 +253,27 @@ def _verdict(run: Run, plain: Sequence[Run], unexplained: int) -> Text:
         )
     return Text(
         f"{same}, written {show.number(row['decode_speedup'])} times as fast as plain decoding "
-        f"(median request {show.number(median_speedup(run, plain))} times; "
-        f"{show.number(row['speedup'])} times with the prompts' own passes): each forward pass "
-        f"brought {show.number(run.mat, 1)} tokens instead of 1.",
+        f"({show.number(row['speedup'])} times with the prompts' own passes, in the median request "
+        f"{show.number(median_speedup(run, plain))} times): each step brought "
+        f"{show.number(run.mat, 1)} tokens instead of 1.",
         style="bold",
     )
 
 
+def _remembered(first: Run, second: Run) -> str:
+    """One plain sentence on what memory does."""
+    before, after = (run.passes / len(run.results) for run in (first, second))
+    return (
+        f"The same requests again, with what {first.drafter} remembers of them: {after:.1f} passes "
+        f"per request instead of {before:.1f}, {show.number(second.mat, 1)} tokens per step "
+        f"instead of {show.number(first.mat, 1)}."
+    )
+
+
 def median_speedup(run: Run, plain: Sequence[Run]) -> float:
-    """Median over the requests of the decode-only speed-up over the faster of `plain`."""
-    fastest = (min(times) for times in zip(*(r.decode_times for r in plain), strict=True))
-    ratios = [a / b for a, b in zip(fastest, run.decode_times, strict=True) if b]
+    """Median over the requests of the speed-up over the faster of `plain`, prompts included."""
+    fastest = (min(times) for times in zip(*(r.times for r in plain), strict=True))
+    ratios = [a / b for a, b in zip(fastest, run.times, strict=True) if b]
     return statistics.median(ratios) if ratios else math.nan
 
 

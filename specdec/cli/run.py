@@ -19,7 +19,7 @@ from specdec.errors import RequestError
 from specdec.expression import parse
 from specdec.registry import default_registry
 from specdec.report import Run
-from specdec.request import Result, Sampling, Step
+from specdec.request import Request, Result, Sampling, Step
 
 if TYPE_CHECKING:
     from specdec.hf import HFTarget
@@ -95,7 +95,7 @@ def run(
     result = engine.generate(request, each=show_step)
     text = target.codec.decode([t for t in result.tokens if t not in request.stop_ids])
     if as_json:
-        typer.echo(json.dumps(_record(result, text, drafter, target), ensure_ascii=False))
+        typer.echo(json.dumps(_record(request, result, text, drafter, target), ensure_ascii=False))
         return
     for error in result.errors:
         console.print(f"drafter error: {error}", style="red", markup=False)
@@ -143,15 +143,15 @@ def _check_message(entry: object, where: str) -> None:
         )
 
 
-def _record(result: Result, text: str, drafter: str, target: HFTarget) -> dict[str, Any]:
+def _record(
+    request: Request, result: Result, text: str, drafter: str, target: HFTarget
+) -> dict[str, Any]:
     run = Run.of(drafter, [result])
     row = run.row([run])
     for key in ("requests", "speedup", "decode_speedup", "identical"):
         del row[key]
-    from specdec.hf.tools import tokenizer_format
-
     # The model's own chat template says how it writes calls; the commonest form where it does not.
-    form = (tokenizer_format(target.tokenizer) if target.tokenizer else None) or HERMES
+    form = request.call_format or HERMES
     calls = [{"name": c.name, "arguments": dict(c.arguments)} for c in form.parse(text)]
     return {
         "text": text,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from specdec import Request, Result
+from specdec import Request, Result, calls
 
 MOST: Final = 256
 """Braces at which an object may begin that are tried: a text of nothing else costs no more."""
@@ -18,14 +18,25 @@ _DECODER: Final = json.JSONDecoder()
 def holds_call(request: Request, result: Result) -> bool:
     """Whether an output came to its own end and holds a tool call that parses.
 
-    A call is a JSON object with a text under ``name`` and an object under ``arguments`` or
-    ``parameters``, anywhere in the text, in tags, a fence, a list, another object, or bare. An
-    output cut by the token limit or the model's last position is not worth repeating, and
-    without a codec nothing is known of the text.
+    A call is one in the request's call format; a JSON object with a text under ``name`` and an
+    object under ``arguments`` or ``parameters``, anywhere in the text, in tags, a fence, a list,
+    another object, or bare; or one of the request's tools called in any known format. An output
+    cut by the token limit or the model's last position is not worth repeating, and without a codec
+    nothing is known of the text.
     """
     if request.codec is None or result.finish not in ("stop_id", "stop_string"):
         return False
-    return any(map(_is_call, _objects(request.codec.decode(result.tokens))))
+    text, form = request.codec.decode(result.tokens), request.call_format
+    if form is not None and form.parse(text, request.tools):
+        return True
+    return any(map(_is_call, _objects(text))) or _calls_a_tool(request, text)
+
+
+def _calls_a_tool(request: Request, text: str) -> bool:
+    """Whether a tool of the request is called, in whatever format."""
+    names = {tool.name for tool in request.tools if tool.name in text}
+    form = calls.recognise(text) if names else None
+    return form is not None and any(call.name in names for call in form.parse(text, request.tools))
 
 
 def _objects(text: str) -> Iterator[Any]:

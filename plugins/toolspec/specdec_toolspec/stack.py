@@ -30,7 +30,7 @@ class SchemaDrafter(MachineDrafter):
     def __init__(
         self,
         *,
-        values: int = 8,
+        values: int = 5,
         most: int = 32,
         formats: Sequence[str] = (),
         least: float = 0.05,
@@ -86,7 +86,7 @@ class ToolSpec(Fallback):
         from_start: bool = False,
         store: bool = True,
         accept: Accept = holds_call,
-        values: int = 8,
+        values: int = 5,
         most: int = 32,
         formats: Sequence[str] = (),
         top_k: int = 8,
@@ -114,6 +114,6 @@ class ToolSpec(Fallback):
             schema = SchemaDrafter(values=values, most=most, formats=formats)
         if fallback is None:
             fallback = TokenRecycling(top_k=top_k, nodes=nodes)
-        parts = [part for part in (retrieval, schema, fallback) if isinstance(part, Drafter)]
-        super().__init__(*parts)
+        chosen = [part for part in (retrieval, schema) if isinstance(part, Drafter)]
+        super().__init__(*chosen, fallback)
         self.memory = retrieval.memory if isinstance(retrieval, RetrievalDrafter) else None

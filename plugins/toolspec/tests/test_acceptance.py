@@ -5,7 +5,7 @@ import time
 import pytest
 from specdec_toolspec import holds_call
 
-from specdec import Request, Result
+from specdec import Call, CallFormat, Request, Result, Tool
 
 
 class PlainCodec:
@@ -64,3 +64,25 @@ def test_hostile_text_is_judged_soon(text):
     begun = time.perf_counter()
     assert not judged(text)
     assert time.perf_counter() - begun < 2
+
+
+@pytest.mark.parametrize(
+    "text", ["[f(a=1)]", '[TOOL_CALLS]f[ARGS]{"a": 1}', "<tool_call>\n<function=f>\n</function>"]
+)
+def test_a_call_without_a_json_name_counts_where_the_tool_is_known(text):
+    result = Result("r", tuple(map(ord, text)), "stop_id", 1, 1)
+
+    def accepted(**known):
+        return holds_call(Request((1,), 9, codec=PlainCodec(), **known), result)
+
+    assert accepted(tools=(Tool("f"),))
+    assert not accepted(tools=(Tool("g"),))
+    assert not accepted()
+
+
+def test_a_call_in_the_requests_own_format_counts():
+    form = CallFormat("own", "CALL ", " WITH ", " END", envelope="text")
+    text = form.render([Call("f", {"a": 1})])
+    result = Result("r", tuple(map(ord, text)), "stop_id", 1, 1)
+    assert holds_call(Request((1,), 9, codec=PlainCodec(), call_format=form), result)
+    assert not holds_call(Request((1,), 9, codec=PlainCodec()), result)

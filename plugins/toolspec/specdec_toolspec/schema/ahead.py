@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from heapq import heappop, heappush
+from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush, nlargest
 from typing import Final, NamedTuple
 
-from specdec_toolspec.schema.align import WILD, align
+from specdec_toolspec.schema.align import STRAY, WILD, align
 from specdec_toolspec.schema.language import Language
 from specdec_toolspec.schema.places import Option, Place
-
-STRAY: Final = 0.5
-"""What each character written for an option leaves of the odds that something else is meant."""
 
 REACH: Final = 320
 """Characters looked ahead."""
@@ -25,6 +22,9 @@ FAINT: Final = 0.002
 
 NONE: Final = -1
 """No branch yet."""
+
+DROPPED: Final = -2
+"""A branch too unlikely to be offered."""
 
 
 class Beginning(NamedTuple):
@@ -50,15 +50,19 @@ class Reached(NamedTuple):
         rank: What orders the search: less is better; the odds, negative.
         order: When it was found, for ties.
         text: The text so far.
-        at: Where it leads.
         branch: Which of the first ways to go on it began with; negative before there were any.
+        language: The language it is in.
+        place: Where it leads.
+        written: What is written since that place began.
     """
 
     rank: float
     order: int
     text: str
-    at: Beginning
     branch: int
+    language: Language
+    place: Place
+    written: str
 
 
 def look_ahead(beginnings: Iterable[Beginning], most: int) -> dict[str, float]:
@@ -75,83 +79,92 @@ def look_ahead(beginnings: Iterable[Beginning], most: int) -> dict[str, float]:
     Returns:
         Texts that are not empty, the likeliest first.
     """
-    search = _Search()
-    for beginning in beginnings:
-        search.push(beginning, "", NONE)
+    search = _Search(most)
+    for odds, language, place, written in beginnings:
+        search.push(odds, "", NONE, language, place, written)
     for _ in range(EXPANDED * most):
         if not search.heap:
             break
         search.expand()
     for left in search.heap:
         search.add(left.text, -left.rank, left.branch)
-    return search.best(most)
+    return search.best()
 
 
 class _Search:
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self.most = most
         self.heap: list[Reached] = []
         self.found: dict[str, float] = {}
         self._branches: dict[str, int] = {}
+        self._odds: list[float] = []  # of the branches
         self._order = 0
-        self._branch = NONE
 
-    def push(self, at: Beginning, text: str, branch: int) -> None:
+    def push(
+        self, odds: float, text: str, branch: int, language: Language, place: Place, written: str
+    ) -> None:
         self._order += 1
-        heappush(self.heap, Reached(-at.odds, self._order, text, at, branch))
+        heappush(self.heap, Reached(-odds, self._order, text, branch, language, place, written))
 
     def add(self, text: str, odds: float, branch: int) -> None:
-        if text and odds > 0.0:
+        if text and odds > 0.0 and branch != DROPPED:
             self.found[text] = self.found.get(text, 0.0) + odds
             self._branches.setdefault(text, branch)
 
     def expand(self) -> None:
         """Look behind the likeliest text."""
-        reached = heappop(self.heap)
-        odds, text, branch = -reached.rank, reached.text, reached.branch
-        if odds < FAINT or len(text) >= REACH:
+        rank, _, text, branch, language, place, written = heappop(self.heap)
+        odds = -rank
+        if odds < FAINT or len(text) >= REACH or branch == DROPPED:
             self.add(text, odds, branch)
             return
         left = odds
-        fitting = _fitting(reached.at)
+        fitting = _fitting(language.options(place, written), written)
         first = branch == NONE and len(fitting) > 1
-        for option, share, rest, over in fitting:
-            if first:
-                self._branch += 1
-                branch = self._branch
+        # Of more branches than texts are wanted, the last will not be among the best.
+        shares = [share for _, share, _, _ in fitting] if first else []
+        kept = set(nlargest(self.most, range(len(shares)), key=shares.__getitem__))
+        below = branch
+        for way, (option, share, rest, over) in enumerate(fitting):
+            if way in kept:
+                below = len(self._odds)
+                self._odds.append(odds * share)
+            elif first:
+                below = DROPPED
             left -= odds * share
-            head, stopped, _ = rest.partition(WILD)
-            if not (stopped or option.next is None):
-                ahead = reached.at._replace(odds=odds * share, place=option.next, written=over)
-                self.push(ahead, text + rest, branch)
+            if option.next is not None and WILD not in rest:
+                self.push(odds * share, text + rest, below, language, option.next, over)
             elif not over:
-                self.add(text + head, odds * share, branch)
+                self.add(text + rest.partition(WILD)[0], odds * share, below)
         if left > FAINT * odds:
-            self.add(text, left, reached.branch)
+            self.add(text, left, branch)
 
-    def best(self, most: int) -> dict[str, float]:
+    def best(self) -> dict[str, float]:
         """The best texts, one of each branch among them."""
-        ranked = sorted(self.found, key=lambda text: -self.found[text])
+        ranked = sorted(self.found, key=self.found.__getitem__, reverse=True)
         firsts = {self._branches[text]: text for text in reversed(ranked)}
-        chosen = dict.fromkeys(sorted(firsts.values(), key=lambda text: -self.found[text]))
-        chosen = dict.fromkeys((*list(chosen)[:most], *ranked))
-        best = sorted(list(chosen)[:most], key=lambda text: -self.found[text])
+        # A branch counts by all its odds: the likeliest are looked behind, and so divided, most.
+        odds = {b: self.found[text] if b == NONE else self._odds[b] for b, text in firsts.items()}
+        branches = sorted(firsts, key=lambda branch: (-odds[branch], branch))
+        chosen = dict.fromkeys((*(firsts[branch] for branch in branches[: self.most]), *ranked))
+        best = sorted(list(chosen)[: self.most], key=self.found.__getitem__, reverse=True)
         return {text: min(self.found[text], 1.0) for text in best}
 
 
-def _fitting(beginning: Beginning) -> list[tuple[Option, float, str, str]]:
+def _fitting(options: Sequence[Option], written: str) -> list[tuple[Option, float, str, str]]:
     """The options that what is written allows: with P(option), its rest, what is written over."""
-    written = beginning.written
-    fitting: list[tuple[Option, str, str]] = []
     known = 0.0
-    for option in beginning.language.options(beginning.place, written):
+    for option in options:
         known += option.odds
+    if not written:
+        whole = max(known, 1.0)
+        return [(option, option.odds / whole, option.text, "") for option in options]
+    fitting: list[tuple[Option, str, str]] = []
+    for option in options:
         aligned = align(option.text, written, exact=option.exact)
         if aligned is not None:
             fitting.append((option, *aligned))
-    if not written:
-        whole = max(known, 1.0)
-    else:
-        # What is written speaks for the options that it fits, the more the longer it is.
-        stray = max(1.0 - known, 0.02) * STRAY ** min(len(written.strip()), 16)
-        whole = sum(option.odds for option, _, _ in fitting) + stray
+    # What is written speaks for the options that it fits, the more the longer it is.
+    stray = max(1.0 - known, 0.02) * STRAY ** min(len(written.strip()), 16)
+    whole = sum(option.odds for option, _, _ in fitting) + stray
     return [(option, option.odds / whole, rest, over) for option, rest, over in fitting]

@@ -9,6 +9,9 @@ from specdec import calls
 WILD: Final = "\0"
 """Stands in a literal for what only the model knows, such as a call's id."""
 
+STRAY: Final = 0.5
+"""What each character written for an option leaves of the odds that something else is meant."""
+
 
 def wild(literal: str) -> str:
     """`literal` with `WILD` for every placeholder that is left."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Final
 
 from specdec import CallFormat, calls
-from specdec_toolspec.schema.align import align
+from specdec_toolspec.schema.align import STRAY, align
 from specdec_toolspec.schema.context import Context
-from specdec_toolspec.schema.guesses import Guesses
 from specdec_toolspec.schema.places import Frame, Kind, Option, Place
+from specdec_toolspec.schema.spelling import spelling
 
 REQUIRED: Final = 0.95
 """P(a required argument is the next one | it is the next in the schema's order)."""
@@ -52,16 +51,16 @@ class ArgumentsLanguage:
 
     Args:
         form: How calls are written, white space included.
-        context: Whose calls.
-        guesses: What values may be; None guesses nothing and offers no end of a free value.
+        context: Whose calls; without guesses, no end of a free value is offered either.
     """
 
-    def __init__(self, form: CallFormat, context: Context, guesses: Guesses | None) -> None:
+    def __init__(self, form: CallFormat, context: Context) -> None:
         self.form = form
         self.context = context
-        self.guesses = guesses
+        self.guesses = context.guesses
         self.arguments = form.arguments
         self.values = form.arguments.values
+        self.spelling = spelling(form)
 
     @cached_property
     def _opened(self) -> str:
@@ -79,23 +78,24 @@ class ArgumentsLanguage:
 
     def _properties(self, place: Place, written: str) -> Iterator[Option]:
         """The properties that may come next in an object, and its end."""
-        frame = place.frames[-1]
+        frame, outer = place.frames[-1], place.frames[:-1]
+        before = self._before(place)
         odds = self._orders(place)
         yield from self._strange(place, written, odds)
         for key, chance in odds.items():
             if key is None:
                 yield self._closing(place, chance)
             else:
-                begun = frame._replace(key=key)
-                below = place._replace(kind=Kind.VALUE, frames=(*place.frames[:-1], begun))
-                yield Option(self._before(place) + self._key(place, begun), chance, below)
+                begun = Frame(frame.slot, frame.list, frame.keys, key)
+                below = place.to(Kind.VALUE, (*outer, begun))
+                yield Option(before + self._key(place, begun), chance, below)
 
     def _strange(
         self, place: Place, written: str, known: Mapping[str | None, float]
     ) -> Iterator[Option]:
         """A property that the schema does not know, once its name is being written."""
         frame = place.frames[-1]
-        lead, _, close = self._key_of(place, _KEY).partition(_KEY)
+        lead, _, close = self.spelling.keys[place.nested, _KEY, "string"].partition(_KEY)
         lead = self._before(place) + lead
         begun = align(lead, written)
         if begun is None:
@@ -118,7 +118,7 @@ class ArgumentsLanguage:
             bracket = "]" if frame.list else "}"
             outer = self.completed(place._replace(frames=place.frames[:-1]))
             lead = self._line(len(place.frames) - 2) if frame.keys else ""
-            return Option(lead + bracket, odds, outer)
+            return Option(lead + bracket + self._end(outer), odds, outer)
         arguments = self.arguments
         text = arguments.close
         if not frame.keys:
@@ -147,20 +147,8 @@ class ArgumentsLanguage:
 
     def _key(self, place: Place, frame: Frame) -> str:
         """A property's name with the marks around it."""
-        kinds = frame.inner.kinds
-        return self._key_of(place, frame.key, kinds[0] if kinds else "string")
-
-    def _key_of(self, place: Place, key: str, kind: str = "string") -> str:
-        if not place.nested:
-            arguments = self.arguments
-            close = arguments.key_close.replace("{string}", str(kind == "string").lower())
-            close = close.replace("{type}", "number" if kind == "integer" else kind)
-            return arguments.key_open + arguments.write_key(key) + close
-        if self.values.containers == "bare":
-            return f"{key}:"
-        if self.values.containers == "python":
-            return f"{key!r}: "
-        return json.dumps(key, ensure_ascii=self.values.ascii) + self.values.key_separator
+        kinds = frame.inner.kinds if self.spelling.typed else ()
+        return self.spelling.keys[place.nested, frame.key, kinds[0] if kinds else "string"]
 
     def _orders(self, place: Place) -> dict[str | None, float]:
         """P(next property), None being the end, in falling order.
@@ -194,11 +182,12 @@ class ArgumentsLanguage:
         least = min(LEAST, 0.5 / (len(items) + 1))
         if not items and frame.slot.extra:
             return {None: 1.0 - UNKNOWN if not frame.keys else 0.5}
+        done = set(frame.keys)
         for item in (*items[start:], None, *items[:start]):
             if item is None:
-                missing = any(i.required and i.name not in frame.keys for i in items)
+                missing = any(i.required and i.name not in done for i in items)
                 take = min(early / max(left, least), 1.0) if missing else 0.98
-            elif item.name in frame.keys:
+            elif item.name in done:
                 continue
             else:
                 take = REQUIRED if item.required else OPTIONAL
@@ -226,12 +215,16 @@ class ArgumentsLanguage:
         """What stands behind a value, apart from its quote."""
         return "" if place.nested else self.arguments.value_close
 
-    def _values(self, place: Place, _: str) -> Iterator[Option]:
+    def _ended(self, place: Place, _: str) -> Iterator[Option]:
+        """Behind a value that is complete, before the mark that ends it."""
+        yield Option(self._end(place), 1.0, self.completed(place))
+
+    def _values(self, place: Place, written: str) -> Iterator[Option]:
         """How the value that comes next may begin, or all of it where it is one of a few."""
         frame = place.frames[-1]
         slot = frame.inner
         if slot.choices:
-            yield from self._choices(place, slot)
+            yield from self._choices(place, slot, written)
             return
         habit: Mapping[str, float] = {}
         if not place.nested:
@@ -253,22 +246,19 @@ class ArgumentsLanguage:
             shares["string"] = QUOTED
         return shares
 
-    def _choices(self, place: Place, slot: calls.Slot) -> Iterator[Option]:
-        behind = self.completed(place)
-        frame = place.frames[-1]
+    def _choices(self, place: Place, slot: calls.Slot, written: str) -> Iterator[Option]:
+        behind, end = self.completed(place), self._end(place)
+        texts = {choice: self.spelling.values[place.nested, choice] for choice in slot.choices}
         odds: Mapping[str, float] = dict.fromkeys(slot.choices, 0.9 / len(slot.choices))
         if self.guesses is not None:
-            odds = self.guesses.among(slot, place.tool or "", frame.key)
+            odds = self.guesses.among(slot, place.tool or "", place.frames[-1].key, texts)
         for choice, chance in odds.items():
-            text = self.write(json.loads(choice), nested=place.nested)
-            yield Option(text + self._end(place), chance, behind)
-        yield from self._opening(place, slot, "string", 0.05)
-
-    def write(self, value: object, *, nested: bool) -> str:
-        """A value as it is written, as an argument's or inside another."""
-        if not nested or not isinstance(value, str):
-            return self.values.write(value)
-        return self.values.write([value])[1:-1].strip()
+            yield Option(texts[choice] + end, chance, behind)
+        # A text that begins like a choice is hardly another.
+        begun = written.lstrip()
+        like = any(text.startswith(begun) for text in texts.values())
+        other = 0.05 * (STRAY ** min(max(len(begun) - 1, 0), 16) if like else 1.0)
+        yield from self._opening(place, slot, "string", other)
 
     def _opening(self, place: Place, slot: calls.Slot, kind: str, odds: float) -> Iterator[Option]:
         """How a value of one type begins."""
@@ -278,11 +268,11 @@ class ArgumentsLanguage:
                 content = place._replace(kind=Kind.CONTENT, quote=quote)
                 yield Option(quote, odds * share, content)
         elif kind == "boolean":
-            for value in (True, False):
-                text = self.write(value, nested=place.nested) + self._end(place)
+            for value in ("true", "false"):
+                text = self.spelling.values[place.nested, value] + self._end(place)
                 yield Option(text, odds / 2, self.completed(place))
         elif kind == "null":
-            text = self.write(None, nested=place.nested) + self._end(place)
+            text = self.spelling.values[place.nested, "null"] + self._end(place)
             yield Option(text, odds, self.completed(place))
         elif kind in ("object", "array"):
             opener = "{" if kind == "object" else "["
@@ -309,8 +299,10 @@ class ArgumentsLanguage:
         frame = place.frames[-1]
         behind = self.completed(place)
         close = place.quote + self._end(place)
-        key = frame.key
-        found = self.guesses.of(frame.inner, place.tool or "", key, place.quote, written)
+        slot, default = frame.inner, frame.inner.default
+        if default is not None:
+            default = self.spelling.values[place.nested, default]
+        found = self.guesses.of(slot, place.tool or "", frame.key, place.quote, written, default)
         for text, odds in found.items():
             # All of a guess may be right, and more of it follow.
             longer = any(other != text and other.startswith(text) for other in found)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from specdec import Request
+from specdec import CallFormat, Request
+from specdec_toolspec.schema.guesses import Guesses
 from specdec_toolspec.schema.habits import Habits
 from specdec_toolspec.schema.toolset import Toolset
+
+if TYPE_CHECKING:
+    from specdec_toolspec.schema.language import Language
 
 TAIL: Final = 1_024
 """Prompt tokens at the end that stand for the conversation where there are no messages."""
@@ -34,12 +38,15 @@ class Context:
         request: The request.
         toolset: Its tools.
         habits: Those of its tenant.
+        values: The most guesses for one value; with 0 there are none.
     """
 
-    def __init__(self, request: Request, toolset: Toolset, habits: Habits) -> None:
+    def __init__(self, request: Request, toolset: Toolset, habits: Habits, values: int) -> None:
         self.request = request
         self.toolset = toolset
         self.habits = habits
+        self.values = values
+        self.languages: dict[CallFormat, Language] = {}
 
     @cached_property
     def conversation(self) -> str:
@@ -57,6 +64,11 @@ class Context:
         """What the user said last; all of the conversation where nobody tells users apart."""
         users = [m for m in self.request.messages if m.get("role") == "user"]
         return _said(users[-1])[-LONGEST:] if users else self.conversation
+
+    @cached_property
+    def guesses(self) -> Guesses | None:
+        """What values may be; None where nothing is to be guessed."""
+        return Guesses(self.conversation, self.habits, self.values) if self.values else None
 
     @cached_property
     def mentions(self) -> dict[str, float]:
@@ -78,12 +90,12 @@ class Context:
         )
         called = self.habits.names.of("")
         after = self.habits.names.of(previous) if previous else {}
-        odds = {
-            name: self.mentions.get(name, 0.0)
-            + HABIT * math.log2(1.0 + called.get(name, 0.0) + 2.0 * after.get(name, 0.0))
-            for name in fitting
-        }
-        best = sorted(odds, key=lambda name: -odds[name])
+        mentions = self.mentions
+        odds = {name: mentions[name] for name in fitting}
+        for name in (called.keys() | after.keys()) & odds.keys():
+            often = called.get(name, 0.0) + 2.0 * after.get(name, 0.0)
+            odds[name] += HABIT * math.log2(1.0 + often)
+        best = sorted(odds, key=odds.__getitem__, reverse=True)
         if not best:
             return {}
         top = odds[best[0]]
@@ -92,10 +104,14 @@ class Context:
         return {name: max(share, min(LEAST, 0.8 / len(shares))) for name, share in shares.items()}
 
 
-def _said(message: Mapping[str, object]) -> str:
-    """The text of a message, in any of the forms that people give it."""
+def content_of(message: Mapping[str, object]) -> str:
+    """The text of a message's content, in any of the forms that people give it."""
     content = message.get("content")
     parts = content if isinstance(content, list) else [content]
-    texts = [part.get("text") if isinstance(part, Mapping) else part for part in parts]
-    calls = message.get("tool_calls")
-    return "\n".join(str(text) for text in (*texts, calls) if text)
+    texts = (part.get("text") if isinstance(part, Mapping) else part for part in parts)
+    return "\n".join(str(text) for text in texts if text)
+
+
+def _said(message: Mapping[str, object]) -> str:
+    """The content of a message, and what it called."""
+    return "\n".join(str(text) for text in (content_of(message), message.get("tool_calls")) if text)

@@ -61,7 +61,8 @@ def normalised(said: str) -> Iterator[tuple[str, str, int]]:
 def _dates(said: str) -> list[tuple[str, int]]:
     years = _ANY_YEAR.findall(said)
     found: dict[str, int] = {}
-    for pattern in _DATES:
+    lower = said.lower()
+    for pattern in _DATES if any(month in lower for month in _MONTHS) else ():
         for match in pattern.finditer(said):
             year = match["year"] or (years[-1] if years else None)
             month = _MONTHS.index(match["month"][:3].lower()) + 1

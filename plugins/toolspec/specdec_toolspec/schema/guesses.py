@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import math
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Final, NamedTuple
 
 from specdec import calls
-from specdec_toolspec.schema.context import Context
 from specdec_toolspec.schema.dates import normalised
+from specdec_toolspec.schema.habits import Habits
+from specdec_toolspec.schema.spans import copied
 from specdec_toolspec.schema.toolset import words
 
 SPANS: Final = 256
@@ -41,21 +43,26 @@ LEAST: Final = 0.06
 EMPTY: Final = 0.03
 """P(a string is empty)."""
 
+NEAR: Final = 40
+"""Characters behind a mention of an argument within which a span is near it."""
+
+_NEAR: Final = tuple(1.0 + 3.0 * math.exp(-near / 15.0) for near in range(NEAR))
+_FAR: Final = 1.0 + 3.0 * math.exp(-80 / 15.0)
+
+# What a span looks like, a sign that every such span holds, and the expression that finds it.
 _KINDS: Final = (
-    ("email", re.compile(r"[\w.+-]+@[\w-]+\.[\w.]+")),
-    ("url", re.compile(r"https?://[^\s\"'<>)\]]+")),
-    ("date", re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2})?)?")),
-    ("date", re.compile(r"\d{1,2}[/.]\d{1,2}[/.]\d{2,4}")),
-    ("time", re.compile(r"\b\d{1,2}:\d{2}(?::\d{2})?(?:\s?[ap]\.?m\.?)?", re.IGNORECASE)),
-    ("time", re.compile(r"\b\d{1,2}\s?[ap]\.?m\b", re.IGNORECASE)),
-    ("number", re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w])")),
-    ("id", re.compile(r"\b(?=\w*\d)(?=\w*[A-Za-z])[\w-]{3,40}\b")),
-    ("quoted", re.compile(r"[\"\u201c]([^\"\u201c\u201d\n]{1,80})[\"\u201d]")),
-    ("quoted", re.compile(r"(?<!\w)'([^'\n]{1,80})'(?!\w)")),
-    ("name", re.compile(r"\b[A-Z][\w\u2019-]*(?:[ ](?:of |the |and |de )?[A-Z][\w\u2019-]*)*")),
+    ("email", "@", re.compile(r"[\w.+-]+@[\w-]+\.[\w.]+")),
+    ("url", "://", re.compile(r"https?://[^\s\"'<>)\]]+")),
+    ("date", "-", re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2})?)?")),
+    ("date", "", re.compile(r"\d{1,2}[/.]\d{1,2}[/.]\d{2,4}")),
+    ("time", ":", re.compile(r"\b\d{1,2}:\d{2}(?::\d{2})?(?:\s?[ap]\.?m\.?)?", re.IGNORECASE)),
+    ("time", "", re.compile(r"\b\d{1,2}\s?[ap]\.?m\b", re.IGNORECASE)),
+    ("number", "", re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w])")),
+    ("id", "", re.compile(r"\b(?=\w*\d)(?=\w*[A-Za-z])[\w-]{3,40}\b")),
+    ("quoted", "", re.compile(r"[\"\u201c]([^\"\u201c\u201d\n]{1,80})[\"\u201d]")),
+    ("quoted", "'", re.compile(r"(?<!\w)'([^'\n]{1,80})'(?!\w)")),
+    ("name", "", re.compile(r"\b[A-Z][\w\u2019-]*(?:[ ](?:of |the |and |de )?[A-Z][\w\u2019-]*)*")),
 )
-_HARD_STOPS: Final = re.compile(r"[\n\"<>{}\[\]()|]|'(?=\W|$)|[!?]")
-_SOFT_STOPS: Final = re.compile(r"[.,;:](?=\s|$)")
 _WORD_END: Final = re.compile(r"(?<=\w)(?=\W|$)")
 
 
@@ -100,30 +107,45 @@ class Guesses:
     """What the values of a request's calls may be.
 
     Args:
-        context: The request.
+        conversation: What was said before the calls.
+        habits: Those of the tenant.
         most: The most guesses for one value.
     """
 
-    def __init__(self, context: Context, most: int) -> None:
-        self.context = context
+    def __init__(self, conversation: str, habits: Habits, most: int) -> None:
+        self.conversation = conversation
+        self.habits = habits
         self.most = most
-        self._ranked: dict[tuple[str, bool], list[tuple[str, float]]] = {}
+        self._said: dict[tuple[str, ...], frozenset[str]] = {}
+        self._ranked: dict[tuple[str, str, bool], list[tuple[str, float]]] = {}
 
-    def among(self, slot: calls.Slot, tool: str, key: str) -> Mapping[str, float]:
-        """P(choice) of a slot with few values: those used before and those mentioned first."""
-        used = self.context.habits.values.of((tool, key))
-        said = self.context.conversation.lower()
+    def among(
+        self, slot: calls.Slot, tool: str, key: str, written: Mapping[str, str]
+    ) -> Mapping[str, float]:
+        """P(choice) of a slot with few values: those used before and those mentioned first.
+
+        Args:
+            slot: What may stand there.
+            tool: The tool.
+            key: The argument.
+            written: How each choice is written.
+        """
+        used = self.habits.values.of((tool, key))
+        said = self._said.get(slot.choices)
+        if said is None:
+            if len(self._said) >= SPANS:
+                self._said.clear()
+            said = self._said[slot.choices] = frozenset(filter(self._mentioned, slot.choices))
         weights = {}
         for choice in slot.choices:
-            text = choice.strip('"')
-            weight = 1.0 + 3.0 * used.get(choice, 0.0) + 2.0 * (choice == slot.default)
-            weights[choice] = weight + 3.0 * (len(text) > 1 and text.lower() in said)
+            weight = 1.0 + 3.0 * used.get(written[choice], 0.0) + 2.0 * (choice == slot.default)
+            weights[choice] = weight + 3.0 * (choice in said)
         whole = sum(weights.values()) / 0.95
         best = sorted(weights, key=lambda choice: -weights[choice])
         return {choice: weights[choice] / whole for choice in best}
 
     def of(
-        self, slot: calls.Slot, tool: str, key: str, quote: str, written: str
+        self, slot: calls.Slot, tool: str, key: str, quote: str, written: str, default: str | None
     ) -> dict[str, float]:
         """What a value that begins with `written` may be as a whole, with P(it).
 
@@ -133,15 +155,18 @@ class Guesses:
             key: The argument.
             quote: What ends the value; empty for a word.
             written: What is written of it, without its opening quote.
+            default: The slot's default as it is written; None without one.
         """
         string = bool(quote) or not slot.kinds or "string" in slot.kinds
         found: dict[str, float] = {}
-        for text, weight in self._candidates(slot, tool, key, quote, string=string):
+        for text, weight in self._candidates(default, tool, key, quote, string=string):
             if len(text) > len(written) and text.startswith(written):
                 found[text] = found.get(text, 0.0) + weight
         if written.strip() and string:
-            for text, weight in self._continued(written):
-                found.setdefault(text, weight)
+            spans, _ = copied(self.conversation, written)
+            for text, odds in spans.items():
+                # Its square is what counts, see below.
+                found[text] = max(found.get(text, 0.0), math.sqrt(odds))
         # Weights are squared: measured, a guess of twice the weight is right four times as often.
         sharp = {text: weight**SHARP for text, weight in found.items()}
         best = sorted(sharp, key=lambda text: -sharp[text])[: self.most]
@@ -165,86 +190,100 @@ class Guesses:
             return 0.0
         if not written:
             return EMPTY if quote else 0.0
+        _, here = copied(self.conversation, written)
+        if here > 0.0:
+            # A copy may end here; what else was found shares the odds with that.
+            here = min(here, 0.95)
+            return max(sum(found.values()) * here / (1.0 - here), here / 2, LEAST)
         left = 1.0 - sum(found.values())
         whole = _WORD_END.match(written, len(written)) is not None
         return max(left * (ENDS if whole else ENDS / 2) * (1.0 if quote else 2.0), LEAST)
 
+    def _mentioned(self, choice: str) -> bool:
+        text = choice.strip('"')
+        return len(text) > 1 and text.lower() in self._lower
+
     # Candidates.
 
     def _candidates(
-        self, slot: calls.Slot, tool: str, key: str, quote: str, *, string: bool
+        self, default: str | None, tool: str, key: str, quote: str, *, string: bool
     ) -> Iterator[tuple[str, float]]:
         """Values and their weights; 1 is a good reason."""
-        for value, weight in self.context.habits.values.of((tool, key)).items():
+        for value, weight in self.habits.values.of((tool, key)).items():
             content = _content(value, quote)
             if content is not None:
                 yield content, 0.7 * weight
-        if slot.default is not None:
-            content = _content(slot.default, quote)
+        if default is not None:
+            content = _content(default, quote)
             if content:
                 yield content, 0.5
-        if (key, string) not in self._ranked:
+        ranked = self._ranked.get((key, quote, string))
+        if ranked is None:
             if len(self._ranked) >= SPANS:
                 self._ranked.clear()
-            self._ranked[key, string] = list(self._from_conversation(key, string=string))
-        for text, weight in self._ranked[key, string]:
-            yield _escaped(text, quote), weight
+            found = self._from_conversation(key, string=string)
+            ranked = [(_escaped(text, quote), weight) for text, weight in found]
+            self._ranked[key, quote, string] = ranked
+        yield from ranked
 
     def _from_conversation(self, key: str, *, string: bool) -> list[tuple[str, float]]:
         """Spans of the conversation that may be the value of `key`, the likeliest first."""
         if not key:
             return []
-        said = self.context.conversation
         weights: dict[str, float] = {}
-        for text in _given(said, key):
-            weights[text] = weights.get(text, 0.0) + 2.0
+        # Most arguments are not mentioned, and an expression of their own is slow to make.
+        if _spoken(key) in self._spoken:
+            for text in _given(self.conversation, key):
+                weights[text] = weights.get(text, 0.0) + 2.0
         wanted = words(key)
         looks = {_LOOKS[word] for word in wanted if word in _LOOKS}
-        mentions = [m.end() for w in wanted for m in re.finditer(re.escape(w), said.lower())]
-        for span in self._spans:
+        mentions = sorted(end for word in wanted for end in _ends(word, self._lower))
+        for span, recent in self._spans:
             if not string and span.kind != "number":
                 continue
-            near = min(
-                (span.start - at for at in mentions if 0 <= span.start - at < 40), default=80
-            )
-            weight = math.exp(-(len(said) - span.start) / 800.0) * 0.5
-            weight *= 1.0 + 3.0 * math.exp(-near / 15.0)
+            last = bisect_right(mentions, span.start) - 1
+            near = span.start - mentions[last] if last >= 0 else NEAR
+            weight = recent * (_NEAR[near] if near < NEAR else _FAR)
             weight *= 2.0 if span.kind in looks else 0.6 if looks else 1.0
-            weights[span.text] = max(weights.get(span.text, 0.0), weight)
-        best = sorted(weights, key=lambda text: -weights[text])
+            if weight > weights.get(span.text, 0.0):
+                weights[span.text] = weight
+        best = sorted(weights, key=weights.__getitem__, reverse=True)
         return [(text, weights[text]) for text in best[: 4 * self.most]]
 
     @cached_property
-    def _spans(self) -> list[Span]:
-        """What in the conversation looks like a value, in order."""
-        said = self.context.conversation
+    def _lower(self) -> str:
+        return self.conversation.lower()
+
+    @cached_property
+    def _spoken(self) -> str:
+        return _spoken(self.conversation)
+
+    @cached_property
+    def _spans(self) -> list[tuple[Span, float]]:
+        """What in the conversation looks like a value, in order, and what its place is worth."""
+        said = self.conversation
         found = {
             Span(match[match.lastindex or 0], kind, match.start(match.lastindex or 0))
-            for kind, pattern in _KINDS
+            for kind, sign, pattern in _KINDS
+            if sign in said
             for match in pattern.finditer(said)
         }
         found |= {Span(text, kind, start) for text, kind, start in normalised(said)}
-        return sorted(found, key=lambda span: (span.start, span.text))[-SPANS:]
+        spans = sorted(found, key=lambda span: (span.start, span.text))[-SPANS:]
+        return [(span, math.exp(-(len(said) - span.start) / 800.0) * 0.5) for span in spans]
 
-    def _continued(self, written: str) -> Iterator[tuple[str, float]]:
-        """What begins like `written` in the conversation, cut at its words and at its end."""
-        said = self.context.conversation
-        at = len(said)
-        for _ in range(4):
-            at = said.rfind(written, 0, at)
-            if at < 0:
-                return
-            if at and said[at - 1].isalnum() and written[0].isalnum():
-                continue
-            begun = at + len(written)
-            stop = _HARD_STOPS.search(said, begun)
-            end = min(stop.start() if stop else len(said), at + LONGEST)
-            soft = [m.start() for m in _SOFT_STOPS.finditer(said, begun, end)][:2]
-            ends = [m.start() for m in _WORD_END.finditer(said, begun + 1, end)][:5]
-            for place in dict.fromkeys((*soft, end, *ends)):
-                text = said[at:place].rstrip(" .,;:")
-                if len(text) > len(written):
-                    yield text, 0.3 if place in ends else 0.6
+
+def _spoken(text: str) -> str:
+    """A text or a name as it may be said."""
+    return text.lower().replace("_", " ")
+
+
+def _ends(word: str, said: str) -> Iterator[int]:
+    """The places behind a word, wherever it stands."""
+    at = said.find(word)
+    while at >= 0:
+        yield at + len(word)
+        at = said.find(word, at + len(word))
 
 
 def _given(said: str, key: str) -> Iterable[str]:

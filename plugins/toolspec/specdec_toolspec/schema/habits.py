@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, Generic, TypeVar
 
 from specdec import CallFormat, calls
@@ -80,6 +81,7 @@ class Habits:
         self.values: Counts[str] = Counts()  # as they are written, by tool and argument
         self.early: Counts[bool] = Counts()  # whether calls ended without a required argument
         self.following: Counts[bool] = Counts()  # whether another call followed
+        self.age = 0  # grows with everything that is learned
         self._lock = threading.Lock()
 
     @property
@@ -91,16 +93,22 @@ class Habits:
         """How calls of a format are spaced here."""
         return self.styles.get(form, form)
 
+    @contextmanager
+    def _learning(self) -> Iterator[None]:
+        with self._lock:
+            yield
+            self.age += 1
+
     def learn_style(self, form: CallFormat, style: CallFormat) -> None:
         """Note that a call of `form` was written as `style`."""
-        with self._lock:
+        with self._learning():
             styles = {known: kept for known, kept in self.styles.items() if known != form}
             kept = [*styles.items()][-FORMATS + 1 :]
             self.styles = dict([*kept, (form, style)])
 
     def learn_start(self, before: str | None) -> None:
         """Note what stood before an output's first call; None if it does not begin with one."""
-        with self._lock:
+        with self._learning():
             self.begun.add("", NO_CALL if before is None else before)
 
     def learn_call(self, call: calls.CallState, previous: str, slot: calls.Slot) -> None:
@@ -112,7 +120,7 @@ class Habits:
             slot: What its arguments should have been.
         """
         name = call.name or ""
-        with self._lock:
+        with self._learning():
             self.names.add("", name)
             if previous:
                 self.names.add(previous, name)
@@ -132,7 +140,7 @@ class Habits:
 
     def learn_end(self) -> None:
         """Note that no call followed the last one."""
-        with self._lock:
+        with self._learning():
             self.following.add("", False)
 
     def state(self) -> Mapping[str, Any]:
@@ -144,7 +152,7 @@ class Habits:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """The inverse of `state`."""
-        with self._lock:
+        with self._learning():
             self.styles = {format_from(form): format_from(style) for form, style in state["styles"]}
             for name in _TABLES:
                 getattr(self, name).restore(state[name])

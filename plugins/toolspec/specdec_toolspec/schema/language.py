@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Final
 
 from specdec import CallFormat
 from specdec_toolspec.schema.align import WILD, wild
 from specdec_toolspec.schema.arguments import HABIT, ArgumentsLanguage
 from specdec_toolspec.schema.context import Context
-from specdec_toolspec.schema.guesses import Guesses
 from specdec_toolspec.schema.habits import NO_CALL
 from specdec_toolspec.schema.places import Frame, Kind, Option, Place, Way
 
@@ -25,6 +24,9 @@ LATER: Final = 0.3
 MORE: Final = 0.1
 """P(another call follows), before there is a habit."""
 
+SEEN: Final = 2_048
+"""Places whose options are kept, until there is a new habit."""
+
 TOOLS: Final = 6
 """Tools considered at once where the arguments come before the name."""
 
@@ -34,12 +36,13 @@ class Language(ArgumentsLanguage):
 
     Args:
         form: How calls are written, white space included.
-        context: Whose calls.
-        guesses: What values may be; None guesses nothing and offers no end of a free value.
+        context: Whose calls; without guesses, no end of a free value is offered either.
     """
 
-    def __init__(self, form: CallFormat, context: Context, guesses: Guesses | None) -> None:
-        super().__init__(form, context, guesses)
+    def __init__(self, form: CallFormat, context: Context) -> None:
+        super().__init__(form, context)
+        self._seen: dict[Hashable, tuple[Option, ...]] = {}
+        self._age = context.habits.age
         self._ways: dict[Kind, Way] = {
             Kind.START: self._starts,
             Kind.OPENING: self._openings,
@@ -49,12 +52,26 @@ class Language(ArgumentsLanguage):
             Kind.ITEM: self._items,
             Kind.VALUE: self._values,
             Kind.CONTENT: self._contents,
+            Kind.ENDED: self._ended,
             Kind.CLOSE: self._closes,
             Kind.AFTER: self._ends,
         }
 
-    def options(self, place: Place, written: str) -> Iterator[Option]:
+    def options(self, place: Place, written: str) -> Sequence[Option]:
         """The ways to go on from `place`, where `written` already stands."""
+        if written:
+            return tuple(self._options(place, written))
+        if self._age != self.context.habits.age or len(self._seen) >= SEEN:
+            self._seen.clear()
+            self._age = self.context.habits.age
+        # Places ahead of one proposal are places ahead of the next.
+        key = place.key
+        known = self._seen.get(key)
+        if known is None:
+            known = self._seen[key] = tuple(self._options(place, ""))
+        return known
+
+    def _options(self, place: Place, written: str) -> Iterator[Option]:
         for option in self._ways[place.kind](place, written):
             if WILD in option.text:
                 # Nobody can know an id; where a model makes one up, a number is the likeliest.
@@ -68,6 +85,8 @@ class Language(ArgumentsLanguage):
 
     def _fill(self, literal: str, place: Place) -> str:
         """A format's literal, with what is known of its placeholders."""
+        if "{" not in literal:
+            return literal
         literal = literal.replace("{index}", str(place.number)).replace(
             "{number}", str(place.number + 1)
         )
@@ -130,10 +149,10 @@ class Language(ArgumentsLanguage):
     def _names(self, place: Place, written: str) -> Iterator[Option]:
         if not self.form.name_first and place.tool is not None:
             # The arguments have told which tool it is.
-            yield Option(self.form.write_name(place.tool), 0.9, self._named(place, place.tool))
+            yield Option(self.spelling.names[place.tool], 0.9, self._named(place, place.tool))
             return
         for name, odds in self.context.names(written, place.previous).items():
-            yield Option(self.form.write_name(name), odds * 0.98, self._named(place, name))
+            yield Option(self.spelling.names[name], odds * 0.98, self._named(place, name))
 
     def _named(self, place: Place, name: str) -> Place:
         kind = Kind.LINK if self.form.name_first else Kind.CLOSE

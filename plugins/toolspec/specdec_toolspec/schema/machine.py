@@ -19,10 +19,10 @@ from specdec import (
     default_registry,
 )
 from specdec_toolspec.schema.ahead import Beginning, look_ahead
-from specdec_toolspec.schema.context import Context
-from specdec_toolspec.schema.guesses import Guesses
+from specdec_toolspec.schema.context import Context, content_of
 from specdec_toolspec.schema.habits import Habits
 from specdec_toolspec.schema.language import Language
+from specdec_toolspec.schema.order import as_written, other_order
 from specdec_toolspec.schema.standing import standing
 from specdec_toolspec.schema.state import MAX_SAID, SchemaState, Track
 from specdec_toolspec.schema.toolset import Toolsets
@@ -63,7 +63,7 @@ class SchemaMachine(StateMachine):
     def __init__(
         self,
         *,
-        values: int = 8,
+        values: int = 5,
         most: int = 32,
         formats: Sequence[str] = (),
         least: float = 0.05,
@@ -88,11 +88,11 @@ class SchemaMachine(StateMachine):
         habits = self._habits[request.tenant]
         prompt = ""
         if request.messages:
-            prompt = "\n".join(str(m.get("content") or "") for m in request.messages)
+            prompt = "\n".join(map(content_of, request.messages))
         elif request.codec is not None:
             prompt = request.codec.decode(request.prompt)
         tools = _named(request.tools or calls.tools_in_prompt(prompt))
-        context = Context(request, self._toolsets.of(tools), habits)
+        context = Context(request, self._toolsets.of(tools), habits, self.values)
         if not tools:
             return SchemaState((), context, tried=MAX_TRIES)
         own = (request.call_format,) if request.call_format is not None else ()
@@ -160,8 +160,10 @@ class SchemaMachine(StateMachine):
     def _beginnings(self, state: SchemaState, track: Track, odds: float) -> Iterator[Beginning]:
         """Where in a call of one format the output may be."""
         context = state.context
-        guesses = Guesses(context, self.values) if self.values else None
-        language = Language(context.habits.style(track.format), context, guesses)
+        form = as_written(context.habits.style(track.format), track.at)
+        language = context.languages.get(form)
+        if language is None:
+            language = context.languages[form] = Language(form, context)
         for share, place, written in standing(language, track, state.said):
             yield Beginning(odds * share, language, place, written)
 
@@ -195,14 +197,17 @@ class SchemaMachine(StateMachine):
     ) -> None:
         """Note calls that several formats may have read; the one that writes them so is right."""
         habits, toolset = state.context.habits, state.context.toolset
-        styles = [calls.style_of(track.format, ended[0].raw) for track, ended in told]
+        styles = [_style(track.format, ended[0].raw) for track, ended in told]
         right = next((i for i, style in enumerate(styles) if style is not None), 0)
         track, ended = told[right]
         previous = track.previous
         for call in ended:
             if not call.calls:
-                habits.learn_style(track.format, styles[right] or track.format)
-                before = state.said.partition(call.raw)[0]
+                style = styles[right] or track.format
+                habits.learn_style(track.format, style)
+                before = state.said.partition(call.raw.lstrip())[0]
+                opened = style.block_open + style.open
+                before = before.removesuffix(opened[: len(opened) - len(opened.lstrip())])
                 habits.learn_start(before if len(before) <= MAX_BEFORE else None)
             habits.learn_call(call, previous, toolset.slot(call.name))
             previous = call.name or ""
@@ -229,6 +234,12 @@ class SchemaMachine(StateMachine):
 def _named(tools: Iterable[Tool]) -> tuple[Tool, ...]:
     """The tools that have a name."""
     return tuple(tool for tool in tools if tool.name)
+
+
+def _style(form: CallFormat, text: str) -> CallFormat | None:
+    """The format as a call of it is written: its white space, its order; None if it is not."""
+    other = other_order(form)
+    return calls.style_of(form, text) or (calls.style_of(other, text) if other else None)
 
 
 def _format(name: str) -> CallFormat:

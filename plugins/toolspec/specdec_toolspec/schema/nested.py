@@ -22,7 +22,8 @@ def open_frames(slot: calls.Slot, written: str, quote: str) -> tuple[tuple[Frame
 
     Returns:
         The frames, outermost first, and what is written since the last of them was opened or
-        since its last item was complete. None where that cannot be told.
+        since its last item was complete. No frames where the value is complete, and what is
+        written behind it. None where that cannot be told.
     """
     if len(written) > MAX_TEXT:
         return None
@@ -47,11 +48,10 @@ def open_frames(slot: calls.Slot, written: str, quote: str) -> tuple[tuple[Frame
             at += 1
             anchor = at
         elif character in "}]":
-            if frames:
-                frames.pop()
-            if not frames:
-                return None
+            frames.pop()
             at += 1
+            if not frames:
+                return (), written[at:]
             frames[-1], anchor = frames[-1].done(), at
         elif character in ":=" and frames and not frames[-1].list and not frames[-1].key:
             key = token if token is not None else written[anchor:at].strip(" ,\n\t")
@@ -65,8 +65,6 @@ def open_frames(slot: calls.Slot, written: str, quote: str) -> tuple[tuple[Frame
             at += 1
         else:
             at += 1
-    if not frames:
-        return None
     # Its key is not yet part of what the frame holds: the text since the anchor tells it.
     frames[-1] = frames[-1]._replace(key="")
     return tuple(frames), written[anchor:]

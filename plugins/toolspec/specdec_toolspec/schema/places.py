@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ class Kind(Enum):
     ITEM = auto()  # an argument, a property, an item of a list, or the end of them
     VALUE = auto()
     CONTENT = auto()  # the inside of a value that has begun
+    ENDED = auto()  # behind a value that is complete, before the mark that ends it
     CLOSE = auto()  # behind the arguments, inside the call
     AFTER = auto()  # behind a call
 
@@ -46,7 +47,7 @@ class Frame(NamedTuple):
 
     def done(self) -> Frame:
         """The same when that value is complete."""
-        return self._replace(keys=(*self.keys, self.key), key="")
+        return Frame(self.slot, self.list, (*self.keys, self.key))
 
 
 class Place(NamedTuple):
@@ -67,6 +68,16 @@ class Place(NamedTuple):
     frames: tuple[Frame, ...] = ()
     quote: str = ""
     previous: str = ""
+
+    def to(self, kind: Kind, frames: tuple[Frame, ...]) -> Place:
+        """The same call with something else next, in these containers."""
+        return Place(kind, self.number, self.tool, frames, "", self.previous)
+
+    @property
+    def key(self) -> Hashable:
+        """What tells it from the other places of a request: the tool stands for the slots."""
+        frames = [frame[1:] for frame in self.frames]  # all but their slots
+        return self.kind, self.number, self.tool, self.quote, self.previous, *frames
 
     @property
     def nested(self) -> bool:

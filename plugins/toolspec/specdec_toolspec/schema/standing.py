@@ -32,7 +32,7 @@ def standing(language: Language, track: Track, said: str) -> Iterator[Standing]:
     at = track.at
     place = Place(Kind.OPENING, number=at.calls, previous=track.previous)
     if at.phase == "text":
-        yield from _in_text(place, at, said)
+        yield from _in_text(language, place, at, said)
     elif at.phase == "open":
         yield 1.0, place, at.raw.lstrip()
     elif at.phase in ("name", "link"):
@@ -47,12 +47,16 @@ def standing(language: Language, track: Track, said: str) -> Iterator[Standing]:
         yield 1.0, place._replace(kind=Kind.CLOSE, number=at.calls - 1), written
 
 
-def _in_text(place: Place, at: calls.CallState, said: str) -> Iterator[Standing]:
+def _in_text(
+    language: Language, place: Place, at: calls.CallState, said: str
+) -> Iterator[Standing]:
     """Outside of calls: at the output's start, on a new line, or in what may announce a call."""
     if at.calls:
         return
-    if len(said) <= START:
-        yield 1.0, place._replace(kind=Kind.START), said
+    start = place._replace(kind=Kind.START)
+    ways = language.options(start, said) if len(said) <= START else ()
+    if any(align(way.text, said) is not None for way in ways):
+        yield 1.0, start, said
     elif at.tail.strip():
         yield 1.0, place, at.tail.lstrip()
     elif said.rstrip(" ").endswith(_LINE_ENDS):
@@ -90,8 +94,10 @@ def _in_arguments(language: Language, place: Place, at: calls.CallState) -> Iter
         inside = None
         if at.tail.lstrip()[:1] in ("{", "["):
             inside = open_frames(top.inner, at.tail.lstrip(), language.values.quote)
-        if inside is not None:
-            frames, written = inside
+        frames, written = inside or ((), "")
+        if frames:
             yield odds, here._replace(kind=Kind.ITEM, frames=(top, *frames)), written
+        elif inside is not None and align(language.arguments.value_close, written) is not None:
+            yield odds, here._replace(kind=Kind.ENDED), written
         else:
             yield odds, here._replace(kind=Kind.LEAD if marked else Kind.VALUE), at.tail
