@@ -141,21 +141,27 @@ class SchemaMachine(StateMachine):
         """Texts that may follow, the likeliest first."""
         assert isinstance(state, SchemaState)
         live = [track for track in state.tracks if not track.quiet] or list(state.tracks)
-        # A format that reads the text as part of a call is right; the first one is the likeliest.
-        live = [track for track in live if track.at.phase != "text"] or live
-        latest = state.context.habits.formats
-        if latest and any(track.format == latest[0] for track in live):
-            live = [track for track in live if track.format == latest[0]]
-        weight = 1.0
-        beginnings: list[Beginning] = []
-        for track in live:
-            share = weight if track is live[-1] else weight * 0.7
-            weight -= share
-            beginnings += self._beginnings(state, track, share)
-        found = look_ahead(beginnings, self.most)
+        # A format that reads the text as part of a call is right, if it knows how to go on.
+        reading = [track for track in live if track.at.phase != "text"]
+        found = self._ahead(state, reading)
+        if not found and len(reading) < len(live):
+            found = self._ahead(state, live)
         if sum(found.values()) < self.least:
             return []
         return [Continuation(text, score, SOURCE) for text, score in found.items()]
+
+    def _ahead(self, state: SchemaState, tracks: Sequence[Track]) -> dict[str, float]:
+        """What may follow in these formats, the first being the likeliest."""
+        latest = state.context.habits.formats
+        if latest and any(track.format == latest[0] for track in tracks):
+            tracks = [track for track in tracks if track.format == latest[0]]
+        weight = 1.0
+        beginnings: list[Beginning] = []
+        for track in tracks:
+            share = weight if track is tracks[-1] else weight * 0.7
+            weight -= share
+            beginnings += self._beginnings(state, track, share)
+        return look_ahead(beginnings, self.most)
 
     def _beginnings(self, state: SchemaState, track: Track, odds: float) -> Iterator[Beginning]:
         """Where in a call of one format the output may be."""

@@ -52,6 +52,9 @@ def _in_text(
 ) -> Iterator[Standing]:
     """Outside of calls: at the output's start, on a new line, or in what may announce a call."""
     if at.calls:
+        # Another call is offered once its mark has begun, not on any new line.
+        if at.tail.strip():
+            yield 1.0, place, at.tail.lstrip()
         return
     start = place._replace(kind=Kind.START)
     ways = language.options(start, said) if len(said) <= START else ()
