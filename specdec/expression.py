@@ -97,7 +97,7 @@ def _visit(node: Node, registry: Registry, kind: str, act: _Act) -> object:
     args: list[object] = []
     options: dict[str, object] = {}
     for argument in node.arguments:
-        prefer = "drafter" if argument.option is None else None
+        prefer = registry.expects(kind, node.name, argument.option)
         value = _evaluate(argument.value, registry, prefer, act)
         if argument.option is None:
             args.append(value)

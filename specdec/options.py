@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from specdec.errors import ExpressionError, did_you_mean
+
+_WORD = re.compile(r"\w+")
 
 
 class OptionError(ExpressionError):
@@ -20,6 +23,31 @@ class OptionError(ExpressionError):
     def __init__(self, message: str, option: str | int | None = None) -> None:
         super().__init__(message)
         self.option = option
+
+
+def expected_kind(
+    factory: Callable[..., Any], option: str | None, kinds: Mapping[str, type]
+) -> str | None:
+    """The kind of component that an option is declared to take.
+
+    Args:
+        factory: What takes it.
+        option: Its name; None for a positional argument.
+        kinds: The interface of each kind.
+
+    Returns:
+        The kind whose interface its annotation names; None if it names none.
+    """
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (ValueError, TypeError):
+        return None
+    by_place = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    for parameter in parameters:
+        if parameter.name == option or (option is None and parameter.kind in by_place):
+            names = _WORD.findall(str(parameter.annotation))
+            return next((k for k, made in kinds.items() if made.__name__ in names), None)
+    return None
 
 
 def check_options(

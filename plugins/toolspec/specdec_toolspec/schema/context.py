@@ -27,7 +27,7 @@ HABIT: Final = 0.5
 LEAST: Final = 0.03
 """What a tool is worth at least, where they are not too many."""
 
-NAMES: Final = 64
+NAMES: Final = 32
 """Tools offered at once, the likeliest; a tree of 64 nodes holds no more."""
 
 
