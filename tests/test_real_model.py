@@ -1,6 +1,7 @@
 """The demo model, end to end: the same text as generate, in fewer passes."""
 
 import json
+import os
 from itertools import islice
 from pathlib import Path
 
@@ -136,7 +137,8 @@ def test_toolspec_writes_api_banks_calls_in_a_fraction_of_the_passes(target):
     """The prompts hold the tools and the format; nothing else tells of them."""
     from specdec.hf import baseline
 
-    file = Path(__file__).parents[2] / "shared" / "data" / "api_bank_60.jsonl"
+    shared = Path(os.environ.get("SPECDEC_SHARED", Path(__file__).parents[2] / "shared"))
+    file = shared / "data" / "api_bank_60.jsonl"
     if not file.exists():
         pytest.skip(f"no {file}")
     with file.open(encoding="utf-8") as lines:
