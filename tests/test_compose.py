@@ -489,3 +489,28 @@ def test_what_the_consumer_of_a_stream_does_is_not_in_the_seconds():
 
     result = Engine(OracleTarget()).generate(request(), each=nap)
     assert result.seconds < 0.5 * 0.02 * len(naps)
+
+
+def test_a_fallback_that_is_sure_enough_asks_no_further():
+    def drafted(sure):
+        one, two = Fixed([1, 2], name="one", score=0.6), Fixed([3], name="two", score=0.5)
+        session = Fallback(one, two, sure=sure).start(Request((9,), 4))
+        return set(session.propose((9,), Limit(8, 8)).tokens)
+
+    assert drafted(0.0) == drafted(0.6) == {1, 2}
+    assert drafted(0.61) == {1, 2, 3}
+    with pytest.raises(ValueError, match="sure must be a probability"):
+        Fallback(sure=1.5)
+
+
+def test_a_sure_fallback_keeps_its_records():
+    drafter = Fallback(Fixed([1], score=0.9), sure=0.5)
+    session = drafter.start(Request((9,), 4))
+    tree = session.propose((9,), Limit(8, 8))
+    for index in range(20):  # it is never right
+        session.observe(Step(index, tree, (), (5,)))
+    other = Fallback(Fixed([1], score=0.9), sure=0.5)
+    other.restore(drafter.state())
+    assert drafter.remembers
+    again = other.start(Request((9,), 4)).propose((9,), Limit(8, 8))
+    assert again.scores[0] < 0.5 < tree.scores[0]

@@ -19,9 +19,6 @@ from specdec_toolspec.schema.toolset import words
 SPANS: Final = 256
 """Spans of a conversation that are considered, the last ones."""
 
-LONGEST: Final = 120
-"""Characters of a guessed value."""
-
 KNOWN: Final = 0.8
 """P(one of the guesses is right), before anything is written of the value."""
 
@@ -116,6 +113,7 @@ class Guesses:
         self.conversation = conversation
         self.habits = habits
         self.most = most
+        self._last: tuple[str, tuple[dict[str, float], float]] | None = None
         self._said: dict[tuple[str, ...], frozenset[str]] = {}
         self._ranked: dict[tuple[str, str, bool], list[tuple[str, float]]] = {}
 
@@ -163,7 +161,7 @@ class Guesses:
             if len(text) > len(written) and text.startswith(written):
                 found[text] = found.get(text, 0.0) + weight
         if written.strip() and string:
-            spans, _ = copied(self.conversation, written)
+            spans, _ = self._copied(written)
             for text, odds in spans.items():
                 # Its square is what counts, see below.
                 found[text] = max(found.get(text, 0.0), math.sqrt(odds))
@@ -190,7 +188,7 @@ class Guesses:
             return 0.0
         if not written:
             return EMPTY if quote else 0.0
-        _, here = copied(self.conversation, written)
+        _, here = self._copied(written)
         if here > 0.0:
             # A copy may end here; what else was found shares the odds with that.
             here = min(here, 0.95)
@@ -202,6 +200,13 @@ class Guesses:
     def _mentioned(self, choice: str) -> bool:
         text = choice.strip('"')
         return len(text) > 1 and text.lower() in self._lower
+
+    def _copied(self, written: str) -> tuple[dict[str, float], float]:
+        """See `copied`; what a value may be and whether it ends ask for the same text in turn."""
+        last = self._last
+        if last is None or last[0] != written:
+            last = self._last = (written, copied(self.conversation, written))
+        return last[1]
 
     # Candidates.
 
