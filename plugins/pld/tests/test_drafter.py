@@ -31,10 +31,10 @@ def test_the_longest_match_wins():
     assert draft((1, 2, 3, 4, 5, 3, 9, 8, 1, 2, 3))[0] == 4
 
 
-def test_the_most_recent_match_wins_unless_the_first_is_asked_for():
+def test_the_first_match_wins_unless_the_last_is_asked_for():
     prompt = (7, 1, 5, 7, 2, 5, 7)
-    assert draft(prompt, ngram=1)[0] == 2
-    assert draft(prompt, ngram=1, match="first")[0] == 1
+    assert draft(prompt, ngram=1)[0] == 1
+    assert draft(prompt, ngram=1, match="last")[0] == 2
 
 
 def test_the_draft_ends_with_its_length_the_limit_or_the_text():
@@ -94,4 +94,4 @@ def test_bad_options_are_refused(options):
 
 
 def test_it_is_found_by_its_name():
-    assert repr(parse("pld(ngram=2)")) == "PromptLookup(ngram=2, length=10, match='last')"
+    assert repr(parse("pld(ngram=2)")) == "PromptLookup(ngram=2, length=10, match='first')"
