@@ -48,6 +48,9 @@ _REFERENCE: Final = {
     "schema": "plugins/toolspec",
     "pld": "plugins/pld",
     "token-recycling": "plugins/token_recycling",
+    "samd": "plugins/samd",
+    "sam": "plugins/samd",
+    "context": "plugins/samd",
 }
 
 

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 PLUGINS = {
     "specdec-pld": "specdec_pld",
     "specdec-token-recycling": "specdec_token_recycling",
+    "specdec-samd": "specdec_samd",
     "specdec-toolspec": "specdec_toolspec",
 }
 
