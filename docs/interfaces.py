@@ -26,6 +26,7 @@ GROUPS = {
     "Machines and memories": "StateMachine State Continuation Memory Episode",
     "Text, tools and calls": "TextCodec BatchCodec Decoder Tool CallFormat Call calls",
     "Plugins": "Registry default_registry hookimpl API_VERSION",
+    "Replay": "ReplayTarget modelled",
     "Errors": (
         "SpecdecError ContractError ExpressionError PluginError RequestError UnknownName "
         "UnsupportedModel"

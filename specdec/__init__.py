@@ -3,6 +3,7 @@
 Importing this package loads no plugin, no torch and no transformers.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from specdec import calls
@@ -45,6 +46,7 @@ from specdec.text import BatchCodec, Decoder, TextCodec
 from specdec.tree import EMPTY, ROOT, DraftTree, Limit, Vote
 
 if TYPE_CHECKING:
+    from specdec.replay import ReplayTarget, modelled
     from specdec.verify import ExactVerifier
 
 __version__ = "0.1.0"
@@ -82,6 +84,7 @@ __all__ = [
     "Phases",
     "PluginError",
     "Registry",
+    "ReplayTarget",
     "Request",
     "RequestError",
     "Result",
@@ -105,13 +108,18 @@ __all__ = [
     "default_registry",
     "hookimpl",
     "measure_costs",
+    "modelled",
     "parse",
 ]
 
+_NEED_TORCH = {
+    "ExactVerifier": "specdec.verify",
+    "ReplayTarget": "specdec.replay",
+    "modelled": "specdec.replay",
+}
+
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401
-    if name == "ExactVerifier":  # imports torch, so only when asked for
-        from specdec.verify import ExactVerifier
-
-        return ExactVerifier
+    if name in _NEED_TORCH:  # so only when asked for
+        return getattr(importlib.import_module(_NEED_TORCH[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

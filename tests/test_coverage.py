@@ -21,7 +21,6 @@ from bench.coverage import cases, measure, references
 from bench.coverage.cases import Case
 from bench.coverage.measure import FAMILIES, Tally, misses, total, walk
 from bench.coverage.spans import outside, render
-from bench.coverage.target import ReferenceTarget
 from specdec import (
     Drafter,
     DraftSession,
@@ -29,6 +28,7 @@ from specdec import (
     Engine,
     Fallback,
     Needs,
+    ReplayTarget,
     Request,
     Tool,
     default_registry,
@@ -117,33 +117,12 @@ def test_a_token_is_outside_only_with_all_of_its_characters():
 
 # Cases.
 
-RECORD = {
-    "id": "r",
-    "messages": [{"role": "user", "content": "Go."}],
-    "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
-    "calls": [{"name": "f", "arguments": {"a": 1}}, {"name": "f", "arguments": {}}],
-}
 ASKED = {
     "role": "assistant",
     "content": "",
     "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": {"a": 1}}}],
 }
 ANSWERED = {"role": "tool", "name": "f", "content": "done"}
-
-
-def test_a_record_is_one_case():
-    tool = Tool("f", "", {"type": "object"})
-    calls = (Call("f", {"a": 1}), Call("f", {}))
-    assert list(cases.cases_of(RECORD)) == [Case("r", tuple(RECORD["messages"]), (tool,), calls)]
-
-
-def test_a_trajectory_is_one_case_per_turn_with_calls():
-    more = [ASKED, ANSWERED, {"role": "assistant", "content": "Done."}, *RECORD["messages"], ASKED]
-    first, second = cases.cases_of({**RECORD, "trajectory": more})
-    assert (first.id, second.id) == ("r/0", "r/1")
-    assert first.messages == tuple(RECORD["messages"])
-    assert second.messages == (*RECORD["messages"], *more[:-1])
-    assert first.calls == second.calls == (Call("f", {"a": 1}),)
 
 
 def test_cases_are_taken_at_even_distances():
@@ -391,7 +370,7 @@ def test_top_ids_off_the_path_are_what_followed_last():
     script = (1, 2, 1, 3, 4)
     oracle = Oracle(lambda output: [[9, 1]] if len(output) == 4 else [], Needs(top_k=3))
     request = Request(prompt=(7,), max_new_tokens=20)
-    Engine(ReferenceTarget(script, 10), oracle, on_error="raise").generate(request)
+    Engine(ReplayTarget({request.id: script}, 10), oracle, on_error="raise").generate(request)
     assert oracle.steps[-1].top_ids.tolist() == [[4, 0, 1], [0, 1, 2], [3, 2, 0]]
 
 

@@ -11,8 +11,7 @@ import attrs
 
 from bench.coverage.cases import Case, spread
 from bench.coverage.references import BUDGET, Encoder, Reference
-from bench.coverage.target import ReferenceTarget
-from specdec import Drafter, Engine, FixedBudget, Result
+from specdec import Drafter, Engine, FixedBudget, ReplayTarget, Result
 from specdec.calls import FORMATS, CallFormat
 
 FAMILIES = (
@@ -143,7 +142,7 @@ def _ratio(part: float, whole: float) -> float:
 
 def walk(drafter: Drafter, reference: Reference, vocabulary: int) -> Walk:
     """Decode one reference with `drafter`; an error of the drafter is raised."""
-    target = ReferenceTarget(reference.tokens, vocabulary)
+    target = ReplayTarget({reference.request.id: reference.tokens}, vocabulary)
     engine = Engine(target, drafter, budget=FixedBudget(BUDGET), on_error="raise")
     drafted: list[bool] = []
     result = engine.generate(

@@ -1,0 +1,1 @@
+"""Stacks compared on the same requests: what ``specdec compare`` does."""
