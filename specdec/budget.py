@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import statistics
-import tempfile
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from specdec.errors import RequestError
+from specdec.files import replace
 from specdec.interfaces import Budget
 from specdec.tree import DraftTree
 
@@ -97,14 +96,7 @@ class CostCurve:
 
     def save(self, path: Path) -> None:
         """Write the curve as JSON, atomically."""
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump({"version": 1, **attrs.asdict(self)}, file, indent=1)
-            os.replace(name, path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        replace(path, json.dumps({"version": 1, **attrs.asdict(self)}, indent=1))
 
     @classmethod
     def load(cls, path: Path) -> Self:

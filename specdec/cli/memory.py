@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -21,6 +19,7 @@ from rich.text import Text
 from specdec.cli import show as screen
 from specdec.errors import SpecdecError
 from specdec.expression import parse
+from specdec.files import replace
 from specdec.interfaces import Episode, Memory
 
 app = typer.Typer(
@@ -271,13 +270,6 @@ def _read(path: Path) -> str:
 def _write(path: Path, text: str) -> None:
     """Put a text in the place of `path`, in one move."""
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.replace(name, path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        replace(path, text)
     except OSError as error:
         raise SpecdecError(f"{path} cannot be written: {error.strerror}") from None

@@ -8,7 +8,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specdec.budget import CostCurve, FixedBudget, MeasuredBudget, measure_costs
+from specdec.budget import CostCurve, FixedBudget, MeasuredBudget, Timed, measure_costs
 from specdec.errors import RequestError, SpecdecError, did_you_mean
 from specdec.interfaces import Budget
 
@@ -94,7 +94,7 @@ def load(name: str, dtype: str, device: torch.device) -> HFTarget:
             f"no model at {name!r}: expected a folder with config.json, weights and tokenizer, or "
             "'demo' for the demo model"
         )
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
     if dtype != "auto":
         dtype_of(dtype)
@@ -102,13 +102,29 @@ def load(name: str, dtype: str, device: torch.device) -> HFTarget:
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
     except Exception as error:  # torch, safetensors and transformers raise their own kinds
         raise RequestError(f"the model at {name!r} does not load: {_first_line(error)}") from error
+    tokenizer = load_tokenizer(folder)
+    return HFTarget(_move(model, device).eval(), tokenizer)
+
+
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer in a folder.
+
+    Raises:
+        RequestError: If there is none that loads.
+    """
+    from transformers import AutoTokenizer
+
+    if not folder.is_dir():
+        raise RequestError(f"no tokenizer at {folder}: expected a folder with tokenizer.json")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        found: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            folder, local_files_only=True
+        )
     except Exception as error:
         raise RequestError(
-            f"the tokenizer at {name!r} does not load: {_first_line(error)}"
+            f"the tokenizer at {str(folder)!r} does not load: {_first_line(error)}"
         ) from error
-    return HFTarget(_move(model, device).eval(), tokenizer)
+    return found
 
 
 def _first_line(error: Exception) -> str:
@@ -168,28 +184,50 @@ def budget_of(text: str, target: HFTarget, curve: Path | None = None) -> Budget:
     Args:
         text: A number, or "measured".
         target: The target to measure.
-        curve: File of a saved cost curve; read if it exists, else measured and written. Without
+        curve: File of a saved cost curve; see `curve_of`.
+
+    Raises:
+        RequestError: If the text is neither, or the file is not a cost curve of this target.
+    """
+    if text != "measured":
+        return FixedBudget(nodes_of(text))
+    return MeasuredBudget(curve_of(target, curve))
+
+
+def nodes_of(text: str) -> int:
+    """The number of nodes that a budget option gives.
+
+    Raises:
+        RequestError: If it gives none.
+    """
+    if not text.isdecimal():
+        raise RequestError(f"--budget must be a number of nodes or 'measured', got {text!r}")
+    return int(text)
+
+
+def curve_of(target: Timed, file: Path | None = None) -> CostCurve:
+    """What passes of the target cost.
+
+    Args:
+        target: The target to measure.
+        file: File of a saved cost curve; read if it exists, else measured and written. Without
             one, the curve is measured.
 
     Raises:
-        RequestError: If the text is neither, or the file is not a cost curve.
+        RequestError: If the file is not a cost curve of this target.
     """
-    if text != "measured":
-        if not text.isdecimal():
-            raise RequestError(f"--budget must be a number of nodes or 'measured', got {text!r}")
-        return FixedBudget(int(text))
-    if curve is not None and curve.exists():
-        costs = CostCurve.load(curve)
+    if file is not None and file.exists():
+        costs = CostCurve.load(file)
         if costs.label != target.label:
             raise RequestError(
-                f"cost curve {curve} was measured on {costs.label}, this is {target.label}; give "
+                f"cost curve {file} was measured on {costs.label}, this is {target.label}; give "
                 "another file or delete it"
             )
-        return MeasuredBudget(costs)
+        return costs
     costs = measure_costs(target)
-    if curve is not None:
-        costs.save(curve)
-    return MeasuredBudget(costs)
+    if file is not None:
+        costs.save(file)
+    return costs
 
 
 def writable(path: Path | None, option: str) -> None:

