@@ -10,7 +10,7 @@ from specdec import calls
 from specdec.budget import CostCurve, FixedBudget, MeasuredBudget, measure_costs
 from specdec.calls.formats import Call, CallFormat
 from specdec.calls.tools import Tool
-from specdec.compose import Fallback, MachineDrafter, Merge
+from specdec.compose import Fallback, Merge
 from specdec.engine import Engine, Target, TargetSession
 from specdec.errors import (
     ContractError,
@@ -38,6 +38,7 @@ from specdec.interfaces import (
     Verdict,
     Verifier,
 )
+from specdec.machine import MachineDrafter
 from specdec.registry import Registry, default_registry
 from specdec.report import Run
 from specdec.request import Phases, Request, Result, Sampling, SourceCount, Step

@@ -39,7 +39,7 @@ _CORE: Final = "specdec"
 _BUILT_IN: Final = {
     "fallback": "specdec.compose:Fallback",
     "merge": "specdec.compose:Merge",
-    "machine": "specdec.compose:MachineDrafter",
+    "machine": "specdec.machine:MachineDrafter",
 }
 # Drafters of the reference plugins, so that asking for one that is missing says how to get it.
 _REFERENCE: Final = {

@@ -140,9 +140,7 @@ def lines(folder):
         return 0
 
 
-def test_an_interrupted_comparison_of_something_else_is_kept(
-    specdec, tiny_folder, asked, tmp_path
-):
+def test_an_interrupted_comparison_of_something_else_is_kept(specdec, tiny_folder, asked, tmp_path):
     (tmp_path / "o").mkdir()
     (tmp_path / "o" / LINES).write_text('{"arms": 3}\n')
     error = specdec(*compare(tiny_folder, asked, tmp_path / "o"), code=1)

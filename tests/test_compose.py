@@ -22,8 +22,8 @@ from specdec import (
     StateMachine,
     Step,
 )
-from specdec.compose import DOUBT
 from specdec.guard import open_session
+from specdec.machine import DOUBT
 from specdec.stops import Stops
 from specdec.testing import CharCodec, OracleTarget
 
@@ -337,7 +337,7 @@ def test_codecs_never_share_tokens():
 
 
 def test_the_memory_of_tokens_is_bounded(monkeypatch):
-    monkeypatch.setattr("specdec.compose.KEPT", 3)
+    monkeypatch.setattr("specdec.machine.KEPT", 3)
     batching, drafter = Batching(), MachineDrafter(Greeting())
     for before in ("a", "b", "b", "a"):
         propose(drafter, batching, before)
@@ -345,7 +345,7 @@ def test_the_memory_of_tokens_is_bounded(monkeypatch):
 
 
 def test_requests_of_many_threads_share_the_memory_of_tokens(monkeypatch):
-    monkeypatch.setattr("specdec.compose.KEPT", 5)
+    monkeypatch.setattr("specdec.machine.KEPT", 5)
     codec, drafter = Counting(), MachineDrafter(Greeting())
     expected = propose(MachineDrafter(Greeting()), codec)
     with ThreadPoolExecutor(4) as pool:

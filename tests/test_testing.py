@@ -18,7 +18,7 @@ import pytest
 import torch
 from transformers import LogitsProcessorList, TemperatureLogitsWarper
 
-from specdec.compose import Fallback, MachineDrafter, Merge
+from specdec.compose import Fallback, Merge
 from specdec.engine import Engine
 from specdec.errors import ContractError, RequestError
 from specdec.interfaces import (
@@ -32,6 +32,7 @@ from specdec.interfaces import (
     Verdict,
     Verifier,
 )
+from specdec.machine import MachineDrafter
 from specdec.request import Request, Sampling
 from specdec.tenants import PerTenant
 from specdec.testing import (
