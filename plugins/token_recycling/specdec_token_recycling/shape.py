@@ -23,8 +23,11 @@ Entry i of row d is the number of children of the i-th node at depth d, breadth 
 children are its best successors from rank 0 on. The root is the only node of row 0.
 """
 
-SCORES: Final = (0.5, 0.15, 0.08, 0.05, 0.03, 0.02, 0.015, 0.01)
-"""First guess at P(node accepted | its parent was) by rank among a token's successors."""
+SCORES: Final = (0.5, 0.115, 0.038, 0.012, 0.01, 0.008, 0.006, 0.005)
+"""P(node accepted | its parent was) by rank among a token's successors.
+
+Measured with ``python -m bench.ranks``, 20 API-Bank requests of the demo model, bfloat16.
+"""
 
 SOURCE: Final = "token-recycling"
 

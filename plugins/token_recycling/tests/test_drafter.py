@@ -1,13 +1,14 @@
 """TokenRecycling: what the conformance kit cannot know."""
 
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from specdec_token_recycling import TokenRecycling
-from specdec_token_recycling.drafter import SuccessorTable
 from specdec_token_recycling.shape import cut, published
+from specdec_token_recycling.table import SuccessorTable
 
 from specdec import EMPTY, ROOT, DraftTree, Limit, Request, Step, parse
 
@@ -118,7 +119,7 @@ def test_the_table_grows_with_the_ids_seen_and_keeps_what_it_knew():
     assert table.get(3) == [1, 2]
     assert table.get(1000) == [3, 4]
     assert table.get(5) == table.get(10**9) == [-1, -1]
-    assert len(table.state()) < 2 * 1001
+    assert len(table.state()["rows"]) < 2 * 1001
 
 
 def test_the_state_round_trips():
@@ -158,3 +159,73 @@ def test_a_table_grows_safely_in_many_threads():
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(4)))
     assert all(table.get(seed + 37 * i) == [seed] for seed in range(4) for i in range(500))
+
+
+# What the paper does not have
+
+
+def test_the_prompt_fills_rows_of_which_nothing_is_known():
+    drafter = TokenRecycling(top_k=2)
+    session(drafter, (7,)).observe(Step(0, EMPTY, (), (5,), top_ids=rows([5, 6])))
+    # 7 is known; 1 is followed by 2, 3 and, too late for a row of two, by 4.
+    one = session(drafter, (7, 8, 1, 2, 1, 3, 1, 4, 1))
+    tree = one.propose((7, 8, 1, 2, 1, 3, 1, 4, 1), Limit(8, 1))
+    assert tree.tokens == (2, 3)
+    assert session(drafter, (7,)).propose((7,), Limit(8, 1)).tokens == (5, 6)
+
+
+def test_without_the_prompt_nothing_is_known_at_first():
+    assert session(TokenRecycling(prompt=False), (1, 2, 1)).propose((1, 2, 1), WIDE) == EMPTY
+
+
+def test_a_wrong_guess_does_not_drive_out_what_the_output_went_on_with():
+    """9 stood at a node that was not accepted, where it would have gone on with 4, 5 or 6."""
+    tree = DraftTree.chain([9], source="x")
+    for keep, expected in ((True, [4, 3]), (False, [4, 5])):
+        drafter = TokenRecycling(top_k=2, prompt=False, keep=keep)
+        one = session(drafter, (9,))
+        one.observe(Step(0, EMPTY, (), (3,), top_ids=rows([3, 2])))
+        one.observe(Step(1, tree, (), (8,), top_ids=rows([8, 7], [4, 5])))
+        found = session(drafter, (9,)).propose((9,), Limit(8, 1))
+        assert list(found.tokens) == expected
+
+
+@pytest.mark.parametrize(
+    ("row", "kept", "expected"),
+    [
+        ([1, 2, 3, 4], 1, [1, 2, 3, 4]),
+        ([1, 2, 3, 4], 2, [1, 2, 3, 4]),
+        ([1, 2, 3, 4], 3, [1, 3, 2, 4]),
+        ([1, 2, 3, 4], 4, [1, 4, 2, 3]),
+        ([1, 2, 3, 4], 9, [1, 9, 2, 3]),
+        ([1, 2, 3, 4], 0, [1, 0, 2, 3]),
+        ([1, 2], 9, [1, 9]),
+        ([1], 9, [1]),
+    ],
+)
+def test_what_followed_last_is_second_at_least(row, kept, expected):
+    table = SuccessorTable(len(row))
+    table.follow([5, kept])
+    table.put([5, 6], rows(row, row))
+    assert table.get(5) == expected
+    assert table.get(6) == row
+
+
+def test_what_followed_last_is_saved_too():
+    table, copy = SuccessorTable(2), SuccessorTable(2)
+    table.follow([5, 9])
+    copy.restore(table.state())
+    copy.put([5], rows([1, 2]))
+    assert copy.get(5) == [1, 9]
+
+
+def test_filling_from_a_long_prompt_is_cheap_once_its_tokens_are_known():
+    prompt = tuple(i % 997 for i in range(100_000))
+    drafter = TokenRecycling()
+    session(drafter, prompt)
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        session(drafter, prompt)
+        times.append(time.perf_counter() - start)
+    assert min(times) < 0.05
