@@ -330,6 +330,15 @@ def test_an_arm_keeps_its_look_and_no_two_look_the_same():
     assert [look.colour for look in looks.values()][2:8] == [*HUES]
 
 
+def test_the_budgets_of_a_stack_share_its_colour():
+    made = report(1, [(name, budget) for name in ("a", "b") for budget in ("64", "measured")])
+    looks = arm_looks(made.rows)
+    assert looks["a @ 64"].colour == looks["a @ measured"].colour == HUES[0]
+    assert looks["b @ 64"].colour == looks["b @ measured"].colour == HUES[1]
+    assert looks["a @ measured"].dash != looks["a @ 64"].dash
+    assert len(set(looks.values())) == len(made.rows)
+
+
 def test_more_sources_than_colours_share_one():
     made = report(1)
     counts = {f"s{n}": SourceCount(2, 1) for n in range(MOST_SOURCES + 3)}

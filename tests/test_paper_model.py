@@ -156,11 +156,26 @@ def test_repeated_calls_stand_beside_the_first_time():
         "speed": {"API-Bank": report_on(slow)},
     }
     section = repeated.tell(data)
-    assert cells(section, "MAT, first time") == ["1.00"] * 4 + ["-"]
-    assert [cell[:4] for cell in cells(section, "MAT, again")] == ["3.67"] * 5
-    assert cells(section, "decode only, first time") == ["1.00x"] * 4 + ["-"]
+    assert cells(section, "MAT, first time") == ["1.00", "1.00", "-"]
+    assert [cell[:4] for cell in cells(section, "MAT, again")] == ["3.67"] * 3
+    assert cells(section, "decode only, first time") == ["1.00x", "1.00x", "-"]
     assert "MAT 3.67 (the first time 1.00)" in section.found
-    assert "behind the paper's 9.3 and behind its 5.5" in section.found
+    assert "behind the paper's 9.3, and 6.2 tokens a pass" in section.found
+    assert "decodes 5.2 times as fast as plain decoding, behind the paper's 5.5" in section.found
+    assert "say little" not in section.found
+    assert cells(section, "tokens a pass, first time") == ["1.00", "1.00", "-"]
+    assert cells(section, "tokens a pass, again") == ["6.20"] * 3
+    assert cells(section, "steps of requests, again") == ["3 of 2"] * 3
+
+
+def test_repeated_calls_that_leave_no_steps_say_so():
+    done = [result("r0", 19, (18,), 0.0), result("r1", 12, (9, 1), 1.0)]
+    section = repeated.tell({"repeated": report_on(done, repeated.STACKS_AGAIN), "speed": {}})
+    assert "reaches MAT 2.00, behind the paper's 9.3, and 10.3 tokens a pass" in section.found
+    assert "(steps left: 1, requests: 2)" in section.found
+    all_done = [result("r0", 19, (18,), 0.0), result("r1", 12, (11,), 0.0)]
+    section = repeated.tell({"repeated": report_on(all_done, repeated.STACKS_AGAIN), "speed": {}})
+    assert "needs no step behind the prompts' passes, so has no MAT, but 15.5" in section.found
 
 
 CALL = '{"name": "f", "parameters": {"a": "</tool_call>", "b": [1, {}]}}'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +14,6 @@ from bench.coverage.cases import SHARED, Missing, spread
 from specdec import CostCurve, measure_costs
 from specdec.compare.cases import Case, read_cases
 from specdec.compare.outcome import Outcome
-from specdec.compare.report import Report
 from specdec.compare.study import Study, budgets_of, versions
 from specdec.compare.subject import ModelSubject, ReplaySubject, Subject
 from specdec.files import replace
@@ -104,7 +103,8 @@ class Lab:
         kind = getattr(torch, self.dtype)
         if strength == 1.0:
             return HFTarget(*specdec_demo_model.load(dtype=kind))
-        return HFTarget(*specdec_demo_model.load(dtype=kind, strength=strength))
+        # Used once, so not kept in the cache, where each takes half a gigabyte.
+        return HFTarget(*specdec_demo_model.load(dtype=kind, strength=strength, cache=False))
 
     @cached_property
     def curve(self) -> CostCurve:
@@ -143,8 +143,8 @@ class Lab:
         measured: bool = True,
         warm: bool = False,
         curve: CostCurve | None = None,
-    ) -> Report:
-        """Compare stacks on cases; what an interrupted study has done is kept.
+    ) -> Mapping[str, Any]:
+        """Compare stacks on cases; an interrupted study goes on, a finished one is only read.
 
         Args:
             name: Of the study among all of the lab's.
@@ -155,6 +155,9 @@ class Lab:
             measured: Whether each stack has an arm at the measured budget.
             warm: Whether a lap that does not count goes before.
             curve: What passes cost; the demo model's by default. In a replay, also the time.
+
+        Returns:
+            The report as plain values; see `specdec.compare.report.Report.to_json`.
         """
         if subject is None:
             subject, curve = ModelSubject(self.target, MOST), self.curve
@@ -167,7 +170,14 @@ class Lab:
             warm=warm,
             curve=curve,
         )
-        return study.run(self.folder / name, self.progress, self.ready)
+        identity = study.identity(len(study.arms()))
+        kept = self._read(f"{name}/report.json")
+        if kept is not None and kept["identity"] == identity:
+            found: Mapping[str, Any] = kept["report"]
+            return found
+        found = study.run(self.folder / name, self.progress, self.ready).to_json()
+        self._write(f"{name}/report.json", {"identity": identity, "report": found})
+        return found
 
     def replay(self, cases: Sequence[Case], tokenizer: str) -> ReplaySubject:
         """The cases' reference calls, to be written again with a real tokenizer.
@@ -180,16 +190,19 @@ class Lab:
 
     def keep(self, name: str, data: Any) -> None:
         """Keep what an experiment measured."""
-        kept = {"settings": self.settings, "data": data}
-        replace(self.folder / f"{name}.json", json.dumps(kept, allow_nan=False) + "\n")
+        self._write(f"{name}.json", {"settings": self.settings, "data": data})
 
     def kept(self, name: str) -> Any:
         """What an experiment measured with these settings; None if it did not yet."""
-        path = self.folder / f"{name}.json"
-        if not path.exists():
-            return None
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return found["data"] if found["settings"] == self.settings else None
+        found = self._read(f"{name}.json")
+        return found["data"] if found is not None and found["settings"] == self.settings else None
+
+    def _write(self, name: str, value: Any) -> None:
+        replace(self.folder / name, json.dumps(value, allow_nan=False) + "\n")
+
+    def _read(self, name: str) -> Any:
+        path = self.folder / name
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
 @lru_cache(maxsize=len(DATA_SETS))

@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from specdec.compare.arm import GENERATE, PLAIN
+from specdec.compare.arm import GENERATE, MEASURED, PLAIN
 from specdec.compare.row import Row
 
 # Okabe and Ito's colours, told apart with any colour vision. Their yellow is left out, as it
@@ -64,13 +64,18 @@ class Look:
 
 
 def arm_looks(rows: Sequence[Row]) -> dict[str, Look]:
-    """The look of each arm by its key; the colours begin again with other dashes and markers."""
+    """The look of each arm by its key.
+
+    A stack has one colour, whatever its budget; budgets are told apart by dashes and markers, and
+    so are stacks whose colours have begun again.
+    """
+    stacks = list(dict.fromkeys(row.name for row in rows if row.budget))
+    budgets = sorted({row.budget for row in rows if row.budget}, key=lambda b: (b != MEASURED, b))
     looks: dict[str, Look] = {}
-    drafted = 0
     for row in rows:
         if row.budget:
-            looks[row.key] = _look(drafted)
-            drafted += 1
+            turn, hue = divmod(stacks.index(row.name), len(HUES))
+            looks[row.key] = _look(hue, turn * len(budgets) + budgets.index(row.budget))
         else:
             plain = {GENERATE: Look(DARK_GREY), PLAIN: Look(GREY, _DASHES[1])}
             looks[row.name] = plain.get(row.name, Look(GREY, _DASHES[2]))
@@ -87,14 +92,15 @@ def source_looks(rows: Sequence[Row]) -> dict[str, Look]:
         name for row in rows for name in row.tokens_by_source if name not in (TARGET, OTHERS)
     )
     looks = {TARGET: Look("#afb8c1")}
-    looks |= {name: _look(place) for place, name in enumerate([*names][:MOST_SOURCES])}
+    for place, name in enumerate([*names][:MOST_SOURCES]):
+        turn, hue = divmod(place, len(HUES))
+        looks[name] = _look(hue, turn)
     if len(names) > MOST_SOURCES:
         looks[OTHERS] = Look(DARK_GREY, hatch="....")
     return looks
 
 
-def _look(place: int) -> Look:
-    turn, hue = divmod(place, len(HUES))
+def _look(hue: int, turn: int) -> Look:
     return Look(
         HUES[hue],
         _DASHES[turn % len(_DASHES)],

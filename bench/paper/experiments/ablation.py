@@ -45,7 +45,7 @@ PAPER: Final = (
 def measure(lab: Lab) -> Data:
     """A comparison of all variants, as the report's JSON."""
     cases = lab.cases(DATA_SET, lab.scope.requests)
-    return lab.study(f"ablation-{DATA_SETS[DATA_SET]}", cases, tuple(VARIANTS)).to_json()
+    return lab.study(f"ablation-{DATA_SETS[DATA_SET]}", cases, tuple(VARIANTS))
 
 
 def tell(data: Mapping[str, Data]) -> Section:
@@ -84,9 +84,8 @@ def tell(data: Mapping[str, Data]) -> Section:
         paper=PAPER,
         differs=(
             "Whole calls are drafted here, with guessed values, by default; `toolspec(values=0)` "
-            "is "
-            "the paper's literal schema part. `toolspec(retrieval=false)` also gives up matching "
-            "within prompt and output, which the paper's variant seems to keep; "
+            "is the paper's literal schema part. `toolspec(retrieval=false)` also gives up "
+            "matching within prompt and output, which the paper's variant seems to keep; "
             f"`{PROMPT_ONLY}` keeps it. "
             '"Tokens a pass" also counts the prompts\' passes, which carry the first draft here.'
         ),

@@ -23,9 +23,8 @@ FIRST_ONLY: Final = ("ToolBench",)
 
 PAPER: Final = (
     "ToolSpec keeps the accuracy of plain decoding on API-Bank and ToolAlpaca; a small "
-    "difference of "
-    "Qwen2.5-14B on ToolAlpaca is put down to fp16. An independent reproduction of its code on "
-    "BFCL "
+    "difference of Qwen2.5-14B on ToolAlpaca is put down to fp16. An independent reproduction of "
+    "its code on BFCL "
     "v4 simple (550 requests) measured 0.949 with ToolSpec against 0.998 without."
 )
 

@@ -30,7 +30,7 @@ STRENGTHS: Final = (0.0, 0.125, 0.25, 0.375, 0.5, 1.0)
 From a half on, the form hardly changes any more.
 """
 
-COUNTS: Final = {"quick": 2, "standard": 10, "full": None}
+COUNTS: Final = {"quick": 2, "standard": 8, "full": None}
 """Requests per strength by scope."""
 
 OPEN: Final = "<tool_call>"
@@ -38,11 +38,9 @@ CLOSE: Final = "</tool_call>"
 PAPER_PEARSON: Final = 0.90
 PAPER: Final = (
     "across models on API-Bank, strict adherence (the output is valid JSON and nothing besides) "
-    "and "
-    "ToolSpec's speed-up correlate, Pearson about 0.90; Llama-3.1-8B-Instruct has the highest, "
+    "and ToolSpec's speed-up correlate, Pearson about 0.90; Llama-3.1-8B-Instruct has the highest, "
     "0.997, with 4.45x. Llama-Instruct and Qwen2.5-Instruct all exceed 99 % by the looser rule "
-    "that "
-    "the output can be read as JSON."
+    "that the output can be read as JSON."
 )
 
 
@@ -97,7 +95,7 @@ def measure(lab: Lab) -> Data:
         curve = lab.kept_curve("demo", target)
         subject = ModelSubject(target, MOST)
         name = f"adherence-{DATA_SETS[DATA_SET]}-{strength}"
-        report = lab.study(name, cases, ("toolspec",), subject=subject, curve=curve).to_json()
+        report = lab.study(name, cases, ("toolspec",), subject=subject, curve=curve)
         codec = target.codec
         assert codec is not None  # the demo model has a tokenizer
         results = results_of(report)[GENERATE].values()
@@ -192,17 +190,16 @@ def tell(data: Mapping[str, Data]) -> Section:
             f"{len(found)} strengths, so size and vocabulary stay the same, and the points are few "
             "and not independent. Adherence is as strict as the paper's, except that the "
             f"`{OPEN}` tags are part of the form, because these prompts demand them: calls in "
-            "tags, "
-            "JSON with `name` and `parameters` inside, nothing else. Speed-ups of the correlation "
-            "are without the prompt's pass, whose share depends on how long outputs are."
+            "tags, JSON with `name` and `parameters` inside, nothing else. Speed-ups of the "
+            "correlation are without the prompt's pass, whose share depends on how long outputs "
+            "are."
         ),
         grids=[Grid(columns, rows)],
         pictures=[
             Picture(
                 "adherence",
                 f"Adherence and speed-up of `toolspec` on {DATA_SET} (decode only, 95 % "
-                "intervals), "
-                "one point per strength of the adapter.",
+                "intervals), one point per strength of the adapter.",
                 draw(found),
             )
         ],
@@ -217,8 +214,7 @@ def _found(found: Sequence[Point]) -> str:
     low, high = found[0], found[-1]
     text = (
         f"From the base model to the demo model, adherence goes from {100 * low.adherence:.1f} % "
-        "to "
-        f"{100 * high.adherence:.1f} % and the speed-up of `toolspec` (decode only) from "
+        f"to {100 * high.adherence:.1f} % and the speed-up of `toolspec` (decode only) from "
         f"{gains[0]:.2f} to {gains[-1]:.2f}. "
     )
     if values["speed-up"] is None:

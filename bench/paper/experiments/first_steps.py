@@ -23,8 +23,7 @@ PAPER_TOOLSPEC: Final = 19.3
 PAPER: Final = (
     "on API-Bank with Llama-3.1-8B-Instruct, the first two steps (the tool's name, the first "
     "argument's name) write 19.3 tokens with ToolSpec, 8.5 with Token Recycling and 2 with "
-    "EAGLE-3, "
-    "which is what plain decoding writes."
+    "EAGLE-3, which is what plain decoding writes."
 )
 METHODS: Final = (PLAIN, *STACKS)
 
@@ -96,16 +95,14 @@ def tell(data: Mapping[str, Data]) -> Section:
             'steps draft. "First two steps behind the prompt\'s pass" leaves it out, as the paper '
             "does, but starts further into the call. Both count all tokens that are written, the "
             "model's own one per pass among them (plain decoding: 2), at 64 nodes. An output "
-            "that is "
-            "over counts with what it had, so short outputs cap both."
+            "that is over counts with what it had, so short outputs cap both."
         ),
         grids=[Grid(columns, rows)],
         pictures=[
             Picture(
                 "first-steps",
                 f"Tokens written by the first two passes on {DATA_SET}, the prompt's own among "
-                "them. "
-                "Boxes hold the middle half of the requests, triangles are means.",
+                "them. Boxes hold the middle half of the requests, triangles are means.",
                 draw(own),
             )
         ],
@@ -118,8 +115,7 @@ def _found(own: Mapping[str, Opening]) -> str:
     text = (
         f"On {DATA_SET}, the first two passes write {passes:.1f} tokens with `toolspec`, "
         f"{_mean(own, 'token-recycling')} with `token-recycling`, {_mean(own, 'samd')} with "
-        "`samd`, "
-        f"{_mean(own, 'pld')} with `pld`"
+        f"`samd`, {_mean(own, 'pld')} with `pld`"
     )
     text += f": {_side(passes)} the paper's {PAPER_TOOLSPEC}."
     if not toolspec.steps:

@@ -21,8 +21,7 @@ PAPER_OVER_8: Final = 0.22
 PAPER_LONG: Final = 0.04
 PAPER: Final = (
     "on API-Bank with Llama-3.1-8B-Instruct, 22 % of ToolSpec's steps accept more than 8 tokens "
-    "and "
-    "nearly 4 % accept 17 to 33; earlier methods mostly stay below 8."
+    "and nearly 4 % accept 17 to 33; earlier methods mostly stay below 8."
 )
 
 
@@ -63,9 +62,8 @@ def tell(data: Mapping[str, Data]) -> Section:
             "lengths seem to count that token; the table counts drafted tokens only, and the "
             "sentence above gives both. Steps are those behind the prompt's pass, at 64 nodes. The "
             "prompt's pass carries a draft here, often a long one; in the paper that draft is a "
-            "step "
-            "of its own, so the sentence also says what the shares are with it. Outputs are short "
-            "here, and the last step of each is cut by their end."
+            "step of its own, so the sentence also says what the shares are with it. Outputs are "
+            "short here, and the last step of each is cut by their end."
         ),
         grids=[Grid(("data set", "method", "steps", *heads, f"{LONGEST}+", "longest"), rows)],
         pictures=[
@@ -92,13 +90,11 @@ def _found(counts: Mapping[int, int], every: Mapping[int, int]) -> str:
     over, long = share(written, 9), share(written, LONGEST)
     return (
         f"On {DATA_SET}, {_per_cent(share(counts, 9))} of the steps of `toolspec` accept more "
-        "than 8 "
-        f"drafted tokens and {_per_cent(share(counts, LONGEST))} accept {LONGEST} or more. With "
-        "the "
-        f"model's own token, as the paper seems to count, {_per_cent(over)} write more than 8 "
+        f"than 8 drafted tokens and {_per_cent(share(counts, LONGEST))} accept {LONGEST} or more. "
+        f"With "
+        f"the model's own token, as the paper seems to count, {_per_cent(over)} write more than 8 "
         f"({_side(over, PAPER_OVER_8)} the paper's 22 %) and {_per_cent(long)} write {LONGEST} "
-        "or more "
-        f"({_side(long, PAPER_LONG)} its nearly 4 %); with the prompts' passes, "
+        f"or more ({_side(long, PAPER_LONG)} its nearly 4 %); with the prompts' passes, "
         f"{_per_cent(share(written_in_all, 9))} and {_per_cent(share(written_in_all, LONGEST))}."
     )
 

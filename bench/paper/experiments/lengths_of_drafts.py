@@ -73,7 +73,7 @@ def measure(lab: Lab) -> Data:
                 [FixedBudget(nodes)],
                 {"study": study, **lab.settings},
             ).run(lab.folder / study, lab.progress, lab.ready)
-            found[name][stack] = rows(report)
+            found[name][stack] = rows(report.to_json())
     return found
 
 

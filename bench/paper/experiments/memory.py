@@ -100,7 +100,7 @@ def table(cases: Sequence[Case], subject: ReplaySubject) -> dict[str, Any]:
     engine = Engine(subject.target, drafter, budget=FixedBudget(64), on_error="raise")
     for case in cases:
         engine.generate(subject.request(case))
-    size = sum(rows.nbytes for rows in drafter.state().values())
+    size = sum(column.nbytes for table in drafter.state().values() for column in table.values())
     known = subject.target.vocabulary
     return {
         "what": "matrix of `token-recycling`, once for all requests",

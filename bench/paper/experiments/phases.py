@@ -16,8 +16,7 @@ DATA_SET: Final = "API-Bank"
 PAPER_DRAFT: Final = 0.057
 PAPER: Final = (
     "on API-Bank with Llama-3.1-8B-Instruct on an A100, 91.0 % of the time is the target's "
-    "decoding "
-    "and 5.7 % is retrieval and building drafts; the rest is not told apart."
+    "decoding and 5.7 % is retrieval and building drafts; the rest is not told apart."
 )
 PHASES: Final = ("forward", "draft", "verify", "observe")
 
@@ -84,8 +83,8 @@ def tell(data: Mapping[str, Data]) -> Section:
             "say what drafting costs here and the last column what it costs anywhere: it is Python "
             "on one core, whatever the model. `draft` is the paper's retrieval and building of "
             "drafts, cut to the budget; `observe` is what drafters learn from a step and tidying "
-            "the "
-            "cache. Measured budget; the prompts' passes count, and are left out where it says so."
+            "the cache. Measured budget; the prompts' passes count, and are left out where it "
+            "says so."
         ),
         grids=[Grid(columns, rows)],
         pictures=[
@@ -107,8 +106,7 @@ def _found(parts: Mapping[str, float], decode: Mapping[str, float], per_pass: fl
         f"On {DATA_SET} with `toolspec`, {_per_cent(parts['forward'])} of the time is the model's "
         f"passes and {_per_cent(parts['draft'])} is drafting; without the prompts' passes, "
         f"{_per_cent(decode['forward'])} and {_per_cent(decode['draft'])}, {side} the paper's "
-        "5.7 %. "
-        f"Drafting and learning take {per_pass:.1f} ms a pass."
+        f"5.7 %. Drafting and learning take {per_pass:.1f} ms a pass."
     )
 
 

@@ -84,7 +84,7 @@ def measure(lab: Lab) -> Data:
     asked = [case for case, _ in found]
     report = lab.study("tools-time", asked, ("toolspec",), fixed=False)
     return {
-        "report": report.to_json(),
+        "report": report,
         "tools": [run for _, run in found],
         "skipped": dict(skipped),
     }
@@ -241,13 +241,12 @@ def tell(data: Mapping[str, Data]) -> Section:
             f"{1e6 * seconds / calls:.0f} µs "
             f"each, and generating a turn {plain / turns:.2f} s plain and "
             f"{spent['toolspec'] / turns:.2f} s with `toolspec` ({speedup:.2f}x, prompts "
-            "included): "
-            "here generation is all of the time, which says nothing about real services. Were it "
+            "included): here generation is all of the time, which says nothing about real "
+            "services. Were it "
             "80 % of a turn, as in the paper, whole turns would be "
             f"{gained(speedup, PAPER_SHARE):.2f} "
             f"times as fast with `toolspec`; tools would have to take {plain / turns / 4:.2f} s "
-            "a turn "
-            "for that."
+            "a turn for that."
         ),
         paper=PAPER,
         differs=(
@@ -256,8 +255,7 @@ def tell(data: Mapping[str, Data]) -> Section:
             "paper's ratio cannot be repeated with them. Reference calls are run, after those of "
             f"the turns before ({agree} of {before} of these gave what the data set recorded)"
             f"{'; left out: ' + skipped if skipped else ''}. The model is asked for the same "
-            "turns; "
-            "what it writes is not run."
+            "turns; what it writes is not run."
         ),
         grids=[Grid(columns, rows)],
     )
