@@ -11,13 +11,13 @@ import matplotlib
 import torch
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from bench.coverage.cases import Missing
 from bench.paper import document
 from bench.paper.experiments import EXPERIMENTS
 from bench.paper.lab import SCOPES, Lab
 from specdec.cli import models
+from specdec.cli.bar import Bar
 from specdec.errors import RequestError, SpecdecError, did_you_mean
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -60,22 +60,14 @@ def main(
     folder.mkdir(parents=True, exist_ok=True)
     matplotlib.rcParams["svg.hashsalt"] = "specdec"  # the same figure is the same file
     console = Console()
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    ) as bar:
-        task = bar.add_task("starting", total=None)
+    with Bar(console) as bar:
         lab = Lab(
             folder,
             scope,
             dtype,
             models.set_threads(threads),
-            progress=lambda outcome: bar.update(task, advance=1),
-            ready=lambda total: bar.reset(task, total=total),
+            progress=lambda outcome: bar.advance(f"{outcome.request}, {outcome.arm}"),
+            ready=bar.ready,
         )
         data = {}
         for experiment in EXPERIMENTS:
@@ -84,7 +76,6 @@ def main(
                 continue
             if experiment.measure is None or (only and experiment.name not in only):
                 continue
-            bar.update(task, description=experiment.title)
             start = time.perf_counter()
             try:
                 data[experiment.name] = experiment.measure(lab)

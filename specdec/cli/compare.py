@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from specdec.budget import CostCurve, MeasuredBudget
 from specdec.cli import models, show
+from specdec.cli.bar import Bar
 from specdec.errors import RequestError, SpecdecError, did_you_mean
 from specdec.files import replace
 from specdec.registry import default_registry
@@ -252,23 +252,13 @@ def _curve(subject: Subject, file: Path | None, console: Console) -> CostCurve |
 
 def _measured(study: Study, folder: Path | None, console: Console) -> Report:
     """The comparison, with a bar that says how long it will take."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("warming up", total=None)
-
-        def ready(total: int) -> None:
-            bar.update(task, total=total)
+    with Bar(console) as bar:
 
         def advance(outcome: Outcome) -> None:
-            bar.update(task, advance=1, description=f"{outcome.request}, {outcome.arm}"[:60])
+            bar.advance(f"{outcome.request}, {outcome.arm}")
 
         try:
-            return study.run(folder, advance, ready)
+            return study.run(folder, advance, bar.ready)
         except KeyboardInterrupt:
             if folder is not None:
                 console.print(f"Interrupted; the same command goes on from what {folder} holds.")
