@@ -34,7 +34,8 @@ class Bar:
             transient=True,
         )
         self._task = self._rich.add_task("starting", total=None)
-        self._begin(0)
+        self._total = self._done = 0
+        self._start = self._said = time.monotonic()
 
     def __enter__(self) -> Self:
         self._rich.start()
@@ -50,7 +51,8 @@ class Bar:
 
     def ready(self, total: int) -> None:
         """Something of `total` parts begins."""
-        self._begin(total)
+        self._total, self._done = total, 0
+        self._start = self._said = time.monotonic()
         self._rich.reset(self._task, total=total)
 
     def advance(self, description: str) -> None:
@@ -67,7 +69,3 @@ class Bar:
                 highlight=False,
                 markup=False,
             )
-
-    def _begin(self, total: int) -> None:
-        self._total, self._done = total, 0
-        self._start = self._said = time.monotonic()
