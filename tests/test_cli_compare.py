@@ -92,6 +92,7 @@ def test_a_comparison_prints_a_table_and_writes_a_report_and_a_page(
     assert "threads: 1" in text
     assert "torch 2." in text
     found = report(out)
+    assert (found["dtype"], found["threads"]) == ("float32", 1)
     assert [row["identical"] for row in found["rows"]] == [6] * 8
     assert len(found["requests"]) == 6 * 8
     assert (out / "report.html").read_text().startswith("<!DOCTYPE html>")

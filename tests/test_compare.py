@@ -25,7 +25,7 @@ from specdec.budget import CostCurve
 from specdec.calls import FORMATS, Call
 from specdec.compare.arm import GENERATE, PLAIN, Arm, check_stacks, key_of, plain_arms, stack_arms
 from specdec.compare.departure import Gap
-from specdec.compare.interval import ratio
+from specdec.compare.interval import Interval, median, ratio
 from specdec.compare.journal import LINES, STATE, Journal, drop
 from specdec.compare.layouts.case import Case
 from specdec.compare.outcome import Outcome, outcome_from, outcome_to
@@ -348,7 +348,7 @@ def test_the_faster_plain_loop_is_the_baseline():
     arms = [Arm(GENERATE, "", None), Arm(PLAIN, "", None), Arm("it", "", None)]
     rows = report_of(arms, outcomes, {}).rows
     assert [row.decode_speedup.value for row in rows] == [2 / 3, 1, 4]
-    assert rows[2].median_speedup == 4
+    assert rows[2].median_speedup.value == 4
 
 
 def test_an_output_that_differs_is_explained_or_not():
@@ -409,6 +409,14 @@ def test_the_interval_covers_the_truth_as_often_as_it_says():
 def test_intervals_of_little(above, below, value):
     found = ratio(above, below)
     assert (found and found.value) == value
+
+
+def test_the_median_has_an_interval_too():
+    found = median([1, 2, 3, 4, 100])
+    assert found.value == 3
+    assert 1 <= found.low < 3 < found.high <= 100
+    assert median([2]) == Interval(2, 2, 2)
+    assert median([]) is None
 
 
 def test_requests_without_steps_spoil_no_interval():

@@ -31,6 +31,7 @@ from specdec import CostCurve
 from specdec.calls import HERMES, Call, Tool
 from specdec.compare import interval
 from specdec.compare.cases import Case
+from specdec.compare.journal import LINES
 from specdec.compare.subject import ReplaySubject
 
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: "
@@ -407,3 +408,24 @@ def test_the_real_cases_are_found(tmp_path):
     assert data["other-values"]["equal"] == 0
     section, _ = told(cases, data)
     assert re.search(r"\(a\) a similar query: \d+ tokens in \d+ passes", section.found)
+
+
+# The lab
+
+
+def test_a_finished_study_is_read_and_one_of_other_requests_is_measured_anew(lab):
+    asked = []
+    lab.progress = lambda outcome: asked.append(outcome.request)
+    subject = lab.replay(CASES, "any")
+    first = lab.study("it", CASES, ("pld",), subject=subject, measured=False)
+    count = len(asked)
+    assert count == 2 * len(CASES)
+    again = lab.study("it", CASES, ("pld",), subject=subject, measured=False)
+    assert json.loads(json.dumps(again)) == json.loads(json.dumps(first))
+    assert len(asked) == count
+    # An interrupted study of other requests, as after a change of the data.
+    (lab.folder / "it" / "report.json").unlink()
+    (lab.folder / "it" / LINES).write_text('{"arms": 9}\n')
+    fewer = lab.study("it", CASES[:1], ("pld",), subject=subject, measured=False)
+    assert len(asked) == count + 2
+    assert {row["requests"] for row in fewer["rows"]} == {1}

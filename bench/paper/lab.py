@@ -13,6 +13,7 @@ import attrs
 from bench.coverage.cases import SHARED, Missing, spread
 from specdec import CostCurve, measure_costs
 from specdec.compare.cases import Case, read_cases
+from specdec.compare.journal import JournalError, drop
 from specdec.compare.outcome import Outcome
 from specdec.compare.study import Study, budgets_of, versions
 from specdec.compare.subject import ModelSubject, ReplaySubject, Subject
@@ -175,7 +176,12 @@ class Lab:
         if kept is not None and kept["identity"] == identity:
             found: Mapping[str, Any] = kept["report"]
             return found
-        found = study.run(self.folder / name, self.progress, self.ready).to_json()
+        try:
+            report = study.run(self.folder / name, self.progress, self.ready)
+        except JournalError:  # of other requests, versions or costs: measured anew
+            drop(self.folder / name)
+            report = study.run(self.folder / name, self.progress, self.ready)
+        found = report.to_json()
         self._write(f"{name}/report.json", {"identity": identity, "report": found})
         return found
 

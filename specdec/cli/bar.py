@@ -68,4 +68,5 @@ class Bar:
                 f"{self._done} of {self._total}, about {left / 60:.0f} min left; {shown}",
                 highlight=False,
                 markup=False,
+                soft_wrap=True,
             )

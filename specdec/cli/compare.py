@@ -131,6 +131,7 @@ def compare(
     settings = {
         "model": model,
         "target": subject.label,
+        "dtype": _dtype(subject),
         "threads": count,
         "requests file": requests.name,
         "requests asked": len(cases),
@@ -248,6 +249,15 @@ def _curve(subject: Subject, file: Path | None, console: Console) -> CostCurve |
         return CostCurve.load(file) if file is not None and file.exists() else None
     with console.status("Measuring what passes cost ..."):
         return models.curve_of(target, file)
+
+
+def _dtype(subject: Subject) -> str | None:
+    """What the passes are computed in; None where there are none."""
+    from specdec.replay import ReplayTarget
+
+    target = subject.target
+    model = getattr(target.model if isinstance(target, ReplayTarget) else target, "model", None)
+    return None if model is None else str(model.dtype).removeprefix("torch.")
 
 
 def _measured(study: Study, folder: Path | None, console: Console) -> Report:

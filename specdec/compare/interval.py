@@ -1,13 +1,14 @@
-"""Interval: a ratio of totals over requests, and how far it can be trusted."""
+"""Interval: a figure over requests, and how far it can be trusted."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 
 RESAMPLES: Final = 2000
 CONFIDENCE: Final = 0.95
@@ -51,11 +52,32 @@ def ratio(above: Sequence[float], below: Sequence[float]) -> Interval | None:
     value = math.fsum(above) / total
     if len(below) < 2:
         return Interval(value, value, value)
-    rng = np.random.default_rng(0)
     pairs = np.column_stack((above, below)).astype(float)
-    sums = np.array([rng.choice(pairs, len(pairs)).sum(0) for _ in range(RESAMPLES)])
+    sums = np.array([draw.sum(0) for draw in _draws(pairs)])
     # scipy's bootstrap gives no interval at all when one draw has no ratio, as draws of requests
     # that took no step have.
-    ratios = sums[sums[:, 1] > 0, 0] / sums[sums[:, 1] > 0, 1]
-    low, high = np.quantile(ratios, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    sums = sums[sums[:, 1] > 0]
+    return _between(value, sums[:, 0] / sums[:, 1])
+
+
+def median(values: Sequence[float]) -> Interval | None:
+    """The median of `values`, with its interval; None without a value.
+
+    Args:
+        values: (n,) one per request.
+    """
+    if not values:
+        return None
+    found = np.asarray(values, dtype=float)
+    return _between(float(np.median(found)), np.array([np.median(draw) for draw in _draws(found)]))
+
+
+def _draws(values: npt.NDArray[np.float64]) -> Iterator[npt.NDArray[np.float64]]:
+    """As many values drawn with replacement, `RESAMPLES` times."""
+    rng = np.random.default_rng(0)
+    return (rng.choice(values, len(values)) for _ in range(RESAMPLES))
+
+
+def _between(value: float, drawn: npt.NDArray[np.float64]) -> Interval:
+    low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return Interval(value, float(low), float(high))

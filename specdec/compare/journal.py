@@ -20,6 +20,10 @@ SAVE_EVERY: Final = 5.0
 """Seconds between two saved states; what came after the last one is measured again."""
 
 
+class JournalError(RequestError):
+    """A journal that cannot be gone on with: of another comparison, or damaged."""
+
+
 class Journal:
     """Outcomes and drafters' states in a folder, complete to the last saved round.
 
@@ -37,8 +41,8 @@ class Journal:
             with.
 
     Raises:
-        RequestError: If the folder holds a journal of other settings or a damaged one, or cannot be
-            written.
+        JournalError: If the folder holds a journal of other settings, or a damaged one.
+        RequestError: If the folder cannot be written.
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
@@ -90,7 +94,7 @@ class Journal:
         if not kept:
             return
         if different := [key for key in settings | kept if settings.get(key) != kept.get(key)]:
-            raise RequestError(
+            raise JournalError(
                 f"{self._lines.parent} holds an interrupted comparison with other settings ("
                 + ", ".join(f"{key}: {kept.get(key)}, now {settings.get(key)}" for key in different)
                 + "); give the same ones to go on with it, another --out, or --restart to drop it"
@@ -105,7 +109,7 @@ class Journal:
             if len(self.outcomes) < known:
                 raise ValueError(f"{known} outcomes expected, {len(self.outcomes)} found")
         except Exception as error:  # a pickle may raise anything
-            raise RequestError(
+            raise JournalError(
                 f"the interrupted comparison in {self._lines.parent} is damaged ({error}); "
                 "--restart drops it"
             ) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import attrs
 
 from specdec.compare.arm import key_of
-from specdec.compare.interval import Interval, ratio
+from specdec.compare.interval import Interval, median, ratio
 from specdec.report import Run
 from specdec.request import Result
 
@@ -42,8 +41,8 @@ class Row:
     mat: Interval | None
     speedup: Interval | None
     decode_speedup: Interval | None
-    median_speedup: float | None
-    median_decode_speedup: float | None
+    median_speedup: Interval | None
+    median_decode_speedup: Interval | None
     fields: Mapping[str, Any] = attrs.field(repr=False)
 
     @property
@@ -93,8 +92,10 @@ class Row:
             "mat_interval": _ends(self.mat),
             "speedup_interval": _ends(self.speedup),
             "decode_speedup_interval": _ends(self.decode_speedup),
-            "median_speedup": self.median_speedup,
-            "median_decode_speedup": self.median_decode_speedup,
+            "median_speedup": _value(self.median_speedup),
+            "median_speedup_interval": _ends(self.median_speedup),
+            "median_decode_speedup": _value(self.median_decode_speedup),
+            "median_decode_speedup_interval": _ends(self.median_decode_speedup),
             "nodes_per_step": self.nodes_per_step,
             "phases": attrs.asdict(self.run.phases),
             "accepted_lengths": {str(n): c for n, c in sorted(self.accepted_lengths.items())},
@@ -150,8 +151,8 @@ def row_of(
     )
 
 
-Gain = tuple[Interval | None, float | None]
-"""A speed-up over totals with its interval, and the median request's."""
+Gain = tuple[Interval | None, Interval | None]
+"""A speed-up over totals, and the median request's."""
 
 
 def _gain(
@@ -164,7 +165,11 @@ def _gain(
     # A single request is compared with what was faster for it.
     best = map(min, zip(*theirs, strict=True))
     ratios = [plainly / spent for plainly, spent in zip(best, mine, strict=True) if spent]
-    return ratio(faster, mine), statistics.median(ratios) if ratios else None
+    return ratio(faster, mine), median(ratios)
+
+
+def _value(interval: Interval | None) -> float | None:
+    return None if interval is None else interval.value
 
 
 def _ends(interval: Interval | None) -> list[float] | None:

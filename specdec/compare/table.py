@@ -176,8 +176,8 @@ _COLUMNS = (
     Column(
         "median",
         "the median request's speed-up, prompts included",
-        lambda row: Cell(number(row.median_speedup, 2, "x")),
-        lambda row: row.median_speedup,
+        lambda row: _interval(row.median_speedup, "x"),
+        lambda row: _value(row.median_speedup),
         timed=True,
     ),
     Column(
@@ -190,8 +190,8 @@ _COLUMNS = (
     Column(
         "decode-only median",
         "the median request's speed-up without its prompt's pass",
-        lambda row: Cell(number(row.median_decode_speedup, 2, "x")),
-        lambda row: row.median_decode_speedup,
+        lambda row: _interval(row.median_decode_speedup, "x"),
+        lambda row: _value(row.median_decode_speedup),
         timed=True,
     ),
 )

@@ -30,7 +30,7 @@ STRENGTHS: Final = (0.0, 0.125, 0.25, 0.375, 0.5, 1.0)
 From a half on, the form hardly changes any more.
 """
 
-COUNTS: Final = {"quick": 2, "standard": 8, "full": None}
+COUNTS: Final = {"quick": 2, "standard": 6, "full": None}
 """Requests per strength by scope."""
 
 OPEN: Final = "<tool_call>"

@@ -26,7 +26,7 @@ from specdec.compare.layouts.chat import calls_of
 from specdec.compare.subject import ModelSubject
 
 DATA_SET: Final = "bfcl_multi_turn"
-COUNTS: Final = {"quick": 2, "standard": 12, "full": 60}
+COUNTS: Final = {"quick": 2, "standard": 8, "full": 60}
 """Turns by scope."""
 
 REPEATS: Final = 5
