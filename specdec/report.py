@@ -192,3 +192,9 @@ class Run:
             "identical": self.identical,
             "by_source": {name: attrs.asdict(count) for name, count in self.by_source.items()},
         }
+
+
+def parting(one: Sequence[int], other: Sequence[int]) -> int:
+    """The first place at which two outputs differ, or the end of the shorter one."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))

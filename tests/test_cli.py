@@ -109,13 +109,14 @@ def test_bad_input_is_one_clear_line(tiny_folder, tmp_path, one_line):
     parts = [{"role": "user", "content": "a"}, {"role": "user", "content": [{"type": "text"}]}]
     (tmp_path / "parts.json").write_text(json.dumps(parts))
     (tmp_path / "role.json").write_text('[{"role": "banana", "content": "a"}]')
-    (tmp_path / "asked.jsonl").write_text('{"messages": []}\n\n{"message": "Hi"}\n')
-    (tmp_path / "torn.jsonl").write_text('{"messages": []}\n{"messages"\n')
+    good = json.dumps({"messages": [{"role": "user", "content": "a"}]})
+    (tmp_path / "asked.jsonl").write_text(f'{good}\n\n{{"message": "Hi"}}\n')
+    (tmp_path / "torn.jsonl").write_text(f'{good}\n{{"messages"\n')
     (tmp_path / "empty.jsonl").write_text("\n")
     tiny = ("--model", str(tiny_folder))
     cases = {
         ("demo", "--requests", "missing.jsonl"): "cannot be read",
-        ("demo", "--requests", str(tmp_path / "asked.jsonl")): "line 3: expected an object",
+        ("demo", "--requests", str(tmp_path / "asked.jsonl")): "is not of the layout 'uniform'",
         ("demo", "--requests", str(tmp_path / "torn.jsonl")): "line 2 is not JSON",
         ("demo", "--requests", str(tmp_path / "empty.jsonl")): "is empty",
         ("run", "Hi", "--drafter", "pdl"): "did you mean 'pld'",

@@ -322,6 +322,7 @@ def test_bad_input_is_one_clear_line(tiny_folder, asked, tmp_path, specdec, toke
         (*good, "--budget", "some"): "number of nodes or 'measured'",
         (*good, "--layout", "bfclx"): "did you mean 'bfcl'",
         (*good, "--tokenizer", tmp_path): "for --model replay only",
+        (*good, "--format", "hermes", "--shape", "x"): "--format, --shape: for --model replay only",
         (*good, "--restart"): "give --out too",
         (*good, "--out", tmp_path / "file"): "is a file",
         ("compare", "--requests", tmp_path / "none"): "cannot be read",
@@ -330,6 +331,10 @@ def test_bad_input_is_one_clear_line(tiny_folder, asked, tmp_path, specdec, toke
             *("compare", "--requests", asked, "--model", "replay", "--budget", "measured"),
             *("--tokenizer", tokenizer_folder),
         ): "give --budget NODES",
+        (
+            *("compare", "--requests", asked, "--model", "replay", "--cost-curve", tmp_path / "no"),
+            *("--tokenizer", tokenizer_folder),
+        ): "cannot be read",
         (
             *("compare", "--requests", asked, "--model", "replay", "--format", "hermess"),
             *("--tokenizer", tokenizer_folder),

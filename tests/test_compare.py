@@ -3,6 +3,7 @@
 import json
 import math
 import time
+from types import SimpleNamespace
 
 import attrs
 import models
@@ -24,14 +25,16 @@ from specdec import (
 from specdec.budget import CostCurve
 from specdec.calls import FORMATS, Call
 from specdec.compare.arm import GENERATE, PLAIN, Arm, check_stacks, key_of, plain_arms, stack_arms
+from specdec.compare.cases import Case, offered
 from specdec.compare.departure import Gap
 from specdec.compare.interval import Interval, median, ratio
 from specdec.compare.journal import LINES, STATE, Journal, drop
-from specdec.compare.layouts.case import Case
 from specdec.compare.outcome import Outcome, outcome_from, outcome_to
 from specdec.compare.report import report_of
 from specdec.compare.run import compare
 from specdec.compare.study import Study, budgets_of
+from specdec.compare.subject import ModelSubject
+from specdec.hf import baseline
 from specdec.replay import ReplayTarget
 from specdec.request import Phases, Result, SourceCount
 from specdec.testing import CharCodec
@@ -182,6 +185,19 @@ def test_an_interrupted_comparison_goes_on_as_if_nothing_had_happened(
     assert not list(tmp_path.iterdir())  # nothing is left over
     if not saving and when > 9:
         assert len(second.subject.asked) < len(CASES)  # what was done is not done again
+
+
+def test_a_report_that_cannot_be_written_costs_no_measurement(tmp_path):
+    def full(report):
+        raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space left"):
+        study(stacks=("pld",)).run(tmp_path, write=full)
+    again, written = study(stacks=("pld",)), []
+    report = again.run(tmp_path, write=written.append)
+    assert written == [report]
+    assert again.subject.asked == []
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_line_that_was_cut_is_measured_again(tmp_path):
@@ -423,6 +439,37 @@ def test_requests_without_steps_spoil_no_interval():
     found = ratio([0, 0, 4], [0, 0, 2])
     assert found.value == 2
     assert not math.isnan(found.low + found.high)
+
+
+# What the chat template is told
+
+
+def documented(text):
+    return Case("c", ({"role": "system", "content": text}, *CASES[0].messages), (TOOL,))
+
+
+def test_tools_are_given_to_the_template_unless_the_prompt_documents_them():
+    assert offered(CASES[0]) == (TOOL,)
+    mentioned = documented("Call get_weather for the weather in a city.")
+    assert offered(mentioned) == (TOOL,), "mentioned, not documented"
+    told = documented("get_weather: The weather. Arguments: city, a string.")
+    assert offered(told) == ()
+    assert offered(told, tools=True) == (TOOL,)
+    assert offered(CASES[0], tools=False) == ()
+    assert offered(Case("c", CASES[0].messages)) == ()
+
+
+def test_a_tool_of_which_nothing_is_known_but_its_name_is_never_taken_for_documented():
+    case = attrs.evolve(documented("Use ping."), tools=(Tool("ping"),))
+    assert offered(case) == case.tools
+
+
+@pytest.mark.parametrize("noise", [math.nan, math.inf])
+def test_logits_that_are_no_numbers_explain_nothing(monkeypatch, noise):
+    found = baseline.Difference(1, 2, 3, margin=0.1, noise=noise)
+    monkeypatch.setattr(baseline, "first_difference", lambda *_: found)
+    target = SimpleNamespace(label="a target", request=lambda **_: None)
+    assert ModelSubject(target, 8).explain(CASES[0], (1, 2), (1, 3)) is None
 
 
 # Replays

@@ -15,6 +15,7 @@ from specdec import CostCurve, measure_costs
 from specdec.compare.cases import Case, read_cases
 from specdec.compare.journal import JournalError, drop
 from specdec.compare.outcome import Outcome
+from specdec.compare.report import Report
 from specdec.compare.study import Study, budgets_of, versions
 from specdec.compare.subject import ModelSubject, ReplaySubject, Subject
 from specdec.files import replace
@@ -176,14 +177,17 @@ class Lab:
         if kept is not None and kept["identity"] == identity:
             found: Mapping[str, Any] = kept["report"]
             return found
+
+        def write(report: Report) -> None:
+            kept = {"identity": identity, "report": report.to_json()}
+            self._write(f"{name}/report.json", kept)
+
         try:
-            report = study.run(self.folder / name, self.progress, self.ready)
+            report = study.run(self.folder / name, self.progress, self.ready, write)
         except JournalError:  # of other requests, versions or costs: measured anew
             drop(self.folder / name)
-            report = study.run(self.folder / name, self.progress, self.ready)
-        found = report.to_json()
-        self._write(f"{name}/report.json", {"identity": identity, "report": found})
-        return found
+            report = study.run(self.folder / name, self.progress, self.ready, write)
+        return report.to_json()
 
     def replay(self, cases: Sequence[Case], tokenizer: str) -> ReplaySubject:
         """The cases' reference calls, to be written again with a real tokenizer.

@@ -12,7 +12,7 @@ from specdec.compare.row import Row
 from specdec.report import Run
 from specdec.request import Result
 
-__all__ = ["GENERATE", "PLAIN", "committed", "results_of", "row_at", "rows_at"]
+__all__ = ["GENERATE", "PLAIN", "committed", "results_of", "row_at", "rows_at", "rows_of"]
 
 
 def results_of(report: Mapping[str, Any]) -> dict[str, dict[int, Result]]:
@@ -54,6 +54,16 @@ def rows_at(report: Mapping[str, Any], stacks: Sequence[str], *, measured: bool)
     return rows
 
 
+def rows_of(report: Mapping[str, Any], stack: str) -> Mapping[str, Mapping[str, Any]]:
+    """The JSON rows of a stack by their budgets; "" is the budget of a plain arm.
+
+    Args:
+        report: A report's JSON.
+        stack: Its expression, or a plain arm's name.
+    """
+    return {row["budget"]: row for row in report["rows"] if row["drafter"] == stack}
+
+
 def row_at(report: Mapping[str, Any], stack: str, *, measured: bool) -> Mapping[str, Any]:
     """The JSON row of a stack, or of a plain arm.
 
@@ -62,12 +72,11 @@ def row_at(report: Mapping[str, Any], stack: str, *, measured: bool) -> Mapping[
         stack: Its expression.
         measured: Whether to take the measured budget or the fixed one.
     """
-    budgets = ("", MEASURED if measured else str(NODES))
-    for row in report["rows"]:
-        if row["drafter"] == stack and row["budget"] in budgets:
-            found: Mapping[str, Any] = row
-            return found
-    raise KeyError(f"no row {stack!r} at one of the budgets {budgets}")
+    found = rows_of(report, stack)
+    budget = MEASURED if measured else str(NODES)
+    if not found.keys() & {"", budget}:
+        raise KeyError(f"no row {stack!r} at the budget {budget}, only at {', '.join(found)}")
+    return found[""] if "" in found else found[budget]
 
 
 def committed(result: Result) -> tuple[int, ...]:

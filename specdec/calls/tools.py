@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -119,25 +119,6 @@ def read_json(path: Path, what: str) -> Any:  # noqa: ANN401 - whatever the file
             f"{what} file {path} is not JSON: {error.msg} at line {error.lineno}, column "
             f"{error.colno}"
         ) from None
-
-
-def read_json_lines(path: Path, what: str) -> Iterator[tuple[int, Any]]:
-    """The JSON values in `path`, one to a line, with their line numbers; empty lines are no values.
-
-    Raises:
-        RequestError: If the file cannot be read or a line is not JSON.
-    """
-    # Not `splitlines`, which also splits at characters that may stand in a JSON string.
-    for number, line in enumerate(_read_text(path, what).split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            yield number, json.loads(line)
-        except json.JSONDecodeError as error:
-            raise RequestError(
-                f"{what} file {path}, line {number} is not JSON: {error.msg} at column "
-                f"{error.colno}"
-            ) from None
 
 
 def _read_text(path: Path, what: str) -> str:

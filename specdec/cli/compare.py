@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -54,6 +54,7 @@ def compare(
         ),
     ] = None,
     limit: Annotated[int | None, typer.Option(help="Only the first N requests.", min=1)] = None,
+    tools: Annotated[bool | None, models.TOOLS_OPTION] = None,
     layout: Annotated[
         str | None, typer.Option(help="The requests' layout, where it is not recognised.")
     ] = None,
@@ -107,22 +108,29 @@ def compare(
     """Answer requests with several drafters in turn, and report which is best and by how much."""
     _installed()
     from specdec.compare.arm import check_stacks
-    from specdec.compare.cases import read_cases
+    from specdec.compare.cases import offered, read_cases
     from specdec.compare.study import Study, budgets_of, versions
 
     stacks = check_stacks(drafter or list(DEFAULT_STACKS))
     nodes = None if budget == "measured" else models.nodes_of(budget)
-    _fits(model, tokenizer=tokenizer, form=form, shape=shape)
+    _fits(model, {"--tokenizer": tokenizer, "--format": form, "--shape": shape})
     models.writable(cost_curve, "--cost-curve")
     folder = _folder(out, restart=restart)
     cases = read_cases(requests, layout=layout)[:limit]
     count = models.set_threads(threads)
     console = show.console()
     subject = _subject(
-        model, cases, dtype, device, max_new_tokens, tokenizer=tokenizer, form=form, shape=shape
+        model,
+        cases,
+        dtype,
+        device,
+        max_new_tokens,
+        tools=tools,
+        tokenizer=tokenizer,
+        form=form,
+        shape=shape,
     )
-    kept = cost_curve or (folder / "costs.json" if folder is not None else None)
-    curve = _curve(subject, kept, console)
+    curve = _curve(subject, cost_curve, folder, console)
     if nodes is None and curve is None:
         raise RequestError(
             "a replay without passes has no costs to weigh, so there is no measured budget; give "
@@ -135,6 +143,7 @@ def compare(
         "threads": count,
         "requests file": requests.name,
         "requests asked": len(cases),
+        "of them with tools for the chat template": sum(bool(offered(c, tools)) for c in cases),
         "most new tokens": max_new_tokens,
         "drafters": list(stacks),
         "budget for MAT and steps": budget,
@@ -156,7 +165,8 @@ def compare(
     report = _measured(study, folder, console)
     show.report(console, report)
     if folder is not None:
-        _write(report, folder, console)
+        written = folder / "report.html"
+        console.print(f"Report written to {written} and report.json.", soft_wrap=True)
     if not report.complete:
         raise typer.Exit(1)
 
@@ -170,12 +180,12 @@ def _installed() -> None:
         )
 
 
-def _fits(model: str, **options: object) -> None:
+def _fits(model: str, options: Mapping[str, object]) -> None:
     """Refuse options of a replay where a model answers."""
-    given = [f"--{name}" for name, value in options.items() if value is not None]
+    given = [name for name, value in options.items() if value is not None]
     if model != "replay" and given:
         raise RequestError(f"{', '.join(given)}: for --model replay only, got --model {model}")
-    if model == "replay" and options["tokenizer"] is None:
+    if model == "replay" and "--tokenizer" not in given:
         raise RequestError("--model replay needs --tokenizer FOLDER, that of the model replayed")
 
 
@@ -204,6 +214,7 @@ def _subject(
     device: str | None,
     max_new_tokens: int,
     *,
+    tools: bool | None,
     tokenizer: Path | None,
     form: str | None,
     shape: str | None,
@@ -214,7 +225,8 @@ def _subject(
 
     models.quiet()
     if model != "replay":
-        return ModelSubject(models.load(model, dtype, models.device_of(device)), max_new_tokens)
+        target = models.load(model, dtype, models.device_of(device))
+        return ModelSubject(target, max_new_tokens, tools=tools)
     if form is not None and form not in FORMATS:
         raise RequestError(
             f"--format must be one of {', '.join(FORMATS)}, got {form!r}"
@@ -225,6 +237,7 @@ def _subject(
         cases,
         models.load_tokenizer(tokenizer),
         max_new_tokens,
+        tools=tools,
         form=None if form is None else FORMATS[form],
         model=None if shape is None else _random(shape, dtype, device),
     )
@@ -239,14 +252,18 @@ def _random(shape: str, dtype: str, device: str | None) -> HFTarget:
     return HFTarget(random_model(shape, dtype=kind, device=models.device_of(device)), probe=False)
 
 
-def _curve(subject: Subject, file: Path | None, console: Console) -> CostCurve | None:
+def _curve(
+    subject: Subject, file: Path | None, folder: Path | None, console: Console
+) -> CostCurve | None:
     """What passes cost: measured once, or read from the file that keeps it."""
     from specdec.replay import ReplayTarget
 
     target = subject.target
     if isinstance(target, ReplayTarget) and target.model is None:
         # There is nothing to measure; costs of the model in question may have been kept.
-        return CostCurve.load(file) if file is not None and file.exists() else None
+        return None if file is None else CostCurve.load(file)
+    if file is None and folder is not None:
+        file = folder / "costs.json"
     with console.status("Measuring what passes cost ..."):
         return models.curve_of(target, file)
 
@@ -267,18 +284,21 @@ def _measured(study: Study, folder: Path | None, console: Console) -> Report:
         def advance(outcome: Outcome) -> None:
             bar.advance(f"{outcome.request}, {outcome.arm}")
 
+        def write(report: Report) -> None:
+            if folder is not None:
+                _write(report, folder)
+
         try:
-            return study.run(folder, advance, bar.ready)
+            return study.run(folder, advance, bar.ready, write)
         except KeyboardInterrupt:
             if folder is not None:
                 console.print(f"Interrupted; the same command goes on from what {folder} holds.")
             raise
 
 
-def _write(report: Report, folder: Path, console: Console) -> None:
+def _write(report: Report, folder: Path) -> None:
     from specdec.compare.page import write_page
 
     text = json.dumps(report.to_json(), indent=1, allow_nan=False)
     replace(folder / "report.json", text + "\n")
     write_page(report, folder / "report.html")
-    console.print(f"Report written to {folder / 'report.html'} and report.json.", soft_wrap=True)

@@ -7,21 +7,24 @@ import math
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import attrs
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from specdec.calls.tools import read_json_lines
+from specdec.calls import read_tools
 from specdec.cli import models, show
+from specdec.compare.cases import Case, offered, read_cases
 from specdec.engine import Engine
-from specdec.errors import RequestError
 from specdec.expression import parse
 from specdec.registry import default_registry
 from specdec.report import Run
 from specdec.request import Request, Result
+
+if TYPE_CHECKING:
+    from specdec.hf import HFTarget
 
 DEFAULT_STACK = "toolspec"
 
@@ -43,15 +46,10 @@ def demo(
         Path | None,
         typer.Option(
             "--requests",
-            help='Other requests: lines of {"messages": [...], "tools": [...]}, tools optional.',
+            help="Other requests: JSON lines, an OpenAI request log, or a benchmark's own file.",
         ),
     ] = None,
-    tools: Annotated[
-        bool,
-        typer.Option(
-            "--tools/--no-tools", help="Whether the chat template is given the requests' tools."
-        ),
-    ] = True,
+    tools: Annotated[bool | None, models.TOOLS_OPTION] = None,
     limit: Annotated[int | None, typer.Option(help="Only the first N requests.", min=1)] = None,
     max_new_tokens: Annotated[int, typer.Option(help="The most tokens per request.", min=1)] = 128,
     budget: Annotated[
@@ -79,7 +77,7 @@ def demo(
     stacks = drafter or [DEFAULT_STACK]
     for stack in stacks:
         parse(stack)  # a bad expression is reported before the model loads
-    asked = read_requests(requests_file) if requests_file is not None else None
+    asked = read_cases(requests_file) if requests_file is not None else None
     models.writable(json_file, "--json")
     models.writable(cost_curve, "--cost-curve")
     count = models.set_threads(threads)
@@ -143,47 +141,24 @@ def demo(
         console.print(f"Figures written to {json_file}.")
 
 
-def read_requests(path: Path) -> list[dict[str, Any]]:
-    """The requests in a file of JSON lines, each with "messages" and perhaps "tools" and "id".
-
-    Raises:
-        RequestError: If the file cannot be read, or a line is no such request.
-    """
-    found: list[dict[str, Any]] = []
-    for number, data in read_json_lines(path, "requests"):
-        if not isinstance(data, dict) or not isinstance(data.get("messages"), list):
-            raise RequestError(
-                f"requests file {path}, line {number}: expected an object with a list of "
-                '"messages", and perhaps of "tools"'
-            )
-        found.append(data)
-    if not found:
-        raise RequestError(f"requests file {path} is empty")
-    return found
-
-
 def _requests(
-    target: Any,  # noqa: ANN401
-    asked: list[dict[str, Any]] | None,
-    max_new_tokens: int,
-    *,
-    tools: bool,
+    target: HFTarget, asked: Sequence[Case] | None, max_new_tokens: int, *, tools: bool | None
 ) -> list[Request]:
     import specdec_demo_model
 
     if asked is None:
         asked = [
-            {"messages": entry.messages, "tools": entry.tools, "id": entry.id}
+            Case(entry.id, tuple(entry.messages), read_tools(entry.tools))
             for entry in specdec_demo_model.requests()
         ]
     return [
         target.request(
-            messages=entry["messages"],
-            tools=(entry.get("tools") or ()) if tools else (),
+            messages=case.messages,
+            tools=offered(case, tools),
             max_new_tokens=max_new_tokens,
-            id=str(entry.get("id", f"request-{number}")),
+            id=case.id,
         )
-        for number, entry in enumerate(asked, start=1)
+        for case in asked
     ]
 
 

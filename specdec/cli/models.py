@@ -8,6 +8,8 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from specdec.budget import CostCurve, FixedBudget, MeasuredBudget, Timed, measure_costs
 from specdec.errors import RequestError, SpecdecError, did_you_mean
 from specdec.interfaces import Budget
@@ -17,6 +19,12 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from specdec.hf import HFTarget
+
+TOOLS_OPTION = typer.Option(
+    "--tools/--no-tools",
+    help="Whether the chat template is given the requests' tools; by default, unless a system "
+    "message documents all of them.",
+)
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 

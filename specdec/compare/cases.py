@@ -8,6 +8,7 @@ from typing import Final
 
 import attrs
 
+from specdec.calls import Tool
 from specdec.compare import layouts
 from specdec.compare.layouts.bfcl import bfcl_files
 from specdec.compare.layouts.case import Case
@@ -18,7 +19,7 @@ from specdec.errors import RequestError, did_you_mean
 LAYOUTS: Final = tuple(layout.name for layout in layouts.LAYOUTS)
 """The names of the layouts."""
 
-__all__ = ["LAYOUTS", "Case", "bfcl_files", "read_cases"]
+__all__ = ["LAYOUTS", "Case", "bfcl_files", "offered", "read_cases"]
 
 
 def read_cases(path: Path, *, layout: str | None = None) -> tuple[Case, ...]:
@@ -79,3 +80,28 @@ def _unique(cases: Iterator[Case]) -> Iterator[Case]:
             id = f"{case.id}#{counts[case.id]}"
         counts[id] = 1
         yield case if id == case.id else attrs.evolve(case, id=id)
+
+
+def offered(case: Case, tools: bool | None = None) -> tuple[Tool, ...]:
+    """The tools that the chat template is given.
+
+    Args:
+        case: What is asked.
+        tools: Whether it is given the case's tools; None gives them unless a system message
+            documents all of them already, with descriptions and arguments (as API-Bank's prompts
+            do): the template would tell them twice.
+    """
+    if tools is None:
+        told = "\n".join(
+            str(message.get("content")) for message in case.messages if message["role"] == "system"
+        )
+        tools = not all(_documented(tool, told) for tool in case.tools)
+    return case.tools if tools else ()
+
+
+def _documented(tool: Tool, text: str) -> bool:
+    """Whether a text says all that is known of a tool; its name alone is often just mentioned."""
+    if not tool.description and not tool.parameters.get("properties"):
+        return False
+    known = (tool.name, tool.description, *(tool.parameters.get("properties") or ()))
+    return all(part in text for part in known)

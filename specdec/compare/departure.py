@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 import attrs
 
 from specdec.compare.outcome import Outcome
+from specdec.report import parting
 from specdec.request import Result
 
 
@@ -75,14 +76,8 @@ def departures_of(
         Departure(
             request,
             tuple(keys),
-            first_difference(own[case].tokens, tokens),
+            parting(own[case].tokens, tokens),
             explain(case, own[case].tokens, tokens),
         )
         for (case, request, tokens), keys in arms.items()
     )
-
-
-def first_difference(one: tuple[int, ...], other: tuple[int, ...]) -> int:
-    """The first place at which two outputs differ, or the end of the shorter one."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))

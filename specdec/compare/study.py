@@ -67,22 +67,25 @@ class Study:
         folder: Path | None = None,
         progress: Callable[[Outcome], None] = lambda _: None,
         ready: Callable[[int], None] = lambda _: None,
+        write: Callable[[Report], None] = lambda _: None,
     ) -> Report:
         """Measure and report.
 
         Args:
             folder: Where to keep what is done, so that an interrupted run can be taken up; None
-                keeps nothing. What is kept is removed when all is done.
+                keeps nothing. What is kept is removed once the report is written.
             progress: Is told about every outcome.
             ready: Is told how many outcomes there will be, before the first.
+            write: Writes the report. If it fails, nothing is lost: the next run reports at once.
 
         Raises:
             RequestError: If the folder holds an interrupted comparison of other settings.
         """
         arms = self.arms()
         journal = None if folder is None else Journal(folder, self.identity(len(arms)))
-        ready(len(arms) * len(self.cases) * (2 if self.warm else 1))
-        if self.passes and self.cases:
+        rounds = len(self.cases) * (2 if self.warm else 1)
+        ready(rounds * len(arms))
+        if self.passes and rounds > (0 if journal is None else journal.rounds):
             self._warm_up()
         outcomes = compare(
             self.cases,
@@ -93,6 +96,7 @@ class Study:
             progress=progress,
         )
         report = self.report(arms, outcomes)
+        write(report)
         if journal is not None:
             journal.remove()
         return report

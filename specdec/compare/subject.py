@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from specdec.calls import HERMES, CallFormat, Tool
-from specdec.compare.cases import Case
+from specdec.calls import HERMES, CallFormat
+from specdec.compare.cases import Case, offered
 from specdec.compare.departure import Gap
 from specdec.errors import RequestError
 from specdec.hf import HFCodec, HFTarget, baseline
@@ -49,21 +50,23 @@ class ModelSubject:
     Args:
         target: The model.
         max_new_tokens: The most tokens per request.
+        tools: Whether the chat template is given the tools; see `offered`.
     """
 
     replay = False
 
-    def __init__(self, target: HFTarget, max_new_tokens: int) -> None:
+    def __init__(self, target: HFTarget, max_new_tokens: int, *, tools: bool | None = None) -> None:
         self.target = target
         self.label = target.label
         self.generate = partial(baseline.generate, target)
         self._most = max_new_tokens
+        self._tools = tools
 
     def request(self, case: Case) -> Request:
         """See `Subject.request`."""
         return self.target.request(
             messages=case.messages,
-            tools=untold(case),
+            tools=offered(case, self._tools),
             max_new_tokens=self._most,
             id=case.id,
         )
@@ -71,7 +74,10 @@ class ModelSubject:
     def explain(self, case: Case, own: tuple[int, ...], other: tuple[int, ...]) -> Gap | None:
         """See `Subject.explain`."""
         found = baseline.first_difference(self.target, self.request(case), own, other)
-        return None if found is None else Gap(found.margin, found.noise)
+        # Logits that are not numbers explain nothing.
+        if found is None or not math.isfinite(found.margin + found.noise):
+            return None
+        return Gap(found.margin, found.noise)
 
 
 class ReplaySubject:
@@ -83,6 +89,7 @@ class ReplaySubject:
         cases: What will be asked.
         tokenizer: Its chat template makes the prompts; it must know its end token.
         max_new_tokens: The most tokens per request.
+        tools: Whether the chat template is given the tools; see `offered`.
         form: How calls are written; None takes what the chat template prints, else Hermes.
         model: Whose passes are run, for real time; None runs none.
 
@@ -99,6 +106,7 @@ class ReplaySubject:
         tokenizer: Tokenizer,
         max_new_tokens: int,
         *,
+        tools: bool | None = None,
         form: CallFormat | None = None,
         model: HFTarget | None = None,
     ) -> None:
@@ -107,8 +115,9 @@ class ReplaySubject:
         self._tokenizer = tokenizer
         self._codec = HFCodec(tokenizer)
         self._most = max_new_tokens
+        self._tools = tools
         self._form = form or tokenizer_format(tokenizer) or HERMES
-        outputs = {case.id: self._encoded(case) for case in cases if case.output or case.calls}
+        outputs = {case.id: self._encoded(case) for case in cases if _answered(case)}
         self.target = ReplayTarget(outputs, len(tokenizer), model=model)
         self.label = self.target.label
 
@@ -118,8 +127,12 @@ class ReplaySubject:
         Raises:
             RequestError: If the case has nothing recorded.
         """
-        recorded(case, self._form)
-        tools = untold(case)
+        if not _answered(case):
+            raise RequestError(
+                f"{case.id} has neither a recorded output nor reference calls, so there is "
+                "nothing to replay; leave it out, or give --model"
+            )
+        tools = offered(case, self._tools)
         return Request(
             prompt=encode_prompt(self._tokenizer, case.messages, tools, "the tokenizer"),
             max_new_tokens=self._most,
@@ -141,31 +154,14 @@ class ReplaySubject:
         return (*ids, self._tokenizer.eos_token_id)
 
 
+def _answered(case: Case) -> bool:
+    """Whether there is something to replay."""
+    return bool(case.output or case.calls)
+
+
 def recorded(case: Case, form: CallFormat) -> str:
     """The output of a case: its recorded text, or its calls as the format writes them.
 
     Where a format's turn holds one call, it is the first.
-
-    Raises:
-        RequestError: If the case has neither.
     """
-    if case.output:
-        return case.output
-    if not case.calls:
-        raise RequestError(
-            f"{case.id} has neither a recorded output nor reference calls, so there is nothing to "
-            "replay; leave it out, or give --model"
-        )
-    return form.render(case.calls if form.several else case.calls[:1])
-
-
-def untold(case: Case) -> tuple[Tool, ...]:
-    """The tools that the chat template must tell the model about.
-
-    None where a system message names all of them: such a prompt documents its tools itself (as
-    API-Bank's do), and a template would tell them twice.
-    """
-    told = "\n".join(
-        str(message.get("content")) for message in case.messages if message["role"] == "system"
-    )
-    return () if all(tool.name in told for tool in case.tools) else case.tools
+    return case.output or form.render(case.calls if form.several else case.calls[:1])

@@ -12,6 +12,7 @@ from transformers.generation.streamers import BaseStreamer
 from specdec.engine import Engine
 from specdec.hf.target import HFTarget
 from specdec.interfaces import Needs
+from specdec.report import parting
 from specdec.request import Phases, Request, Result
 from specdec.tree import EMPTY, DraftTree
 
@@ -118,8 +119,7 @@ def first_difference(
     """Where `other` first departs from `plain`, and whether a near-tie explains it."""
     if plain == other:
         return None
-    pairs = zip(plain, other, strict=False)
-    position = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(plain), len(other)))
+    position = parting(plain, other)
     common = plain[:position]
     one = _rows(target, request, common, 0)
     many = _rows(target, request, common, CHAIN)

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from bench.paper.experiment import Data, Experiment
 from bench.paper.experiments.replayed import BLIND, failures, rows
-from bench.paper.experiments.speed import rows_of, with_interval
+from bench.paper.experiments.speed import with_interval
 from bench.paper.lab import DATA_SETS, NODES, Lab
+from bench.paper.results import rows_of
 from bench.paper.section import Grid, Section
 from specdec import FixedBudget
 from specdec.compare.study import Study

@@ -9,8 +9,9 @@ from matplotlib.figure import Figure
 
 from bench.paper.experiment import Data, Experiment
 from bench.paper.experiments.replayed import BLIND, failures, rows
-from bench.paper.experiments.speed import rows_of, with_interval
+from bench.paper.experiments.speed import with_interval
 from bench.paper.lab import DATA_SETS, NODES, Lab
+from bench.paper.results import rows_of
 from bench.paper.section import Grid, Picture, Section
 from specdec.compare.canvas import axes, canvas, styled
 from specdec.compare.palette import HUES, SURFACE

@@ -10,8 +10,9 @@ from matplotlib.figure import Figure
 from bench.paper.experiment import Data, Experiment
 from bench.paper.experiments.pass_costs import curve_of, missing_memory
 from bench.paper.experiments.replayed import BLIND, failures, rows
-from bench.paper.experiments.speed import rows_of, with_interval
+from bench.paper.experiments.speed import with_interval
 from bench.paper.lab import NODES, STACKS, Lab
+from bench.paper.results import rows_of
 from bench.paper.section import Grid, Picture, Section
 from specdec.compare.canvas import axes, canvas, legend, styled
 from specdec.compare.palette import GREY, HUES

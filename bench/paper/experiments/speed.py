@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from bench.paper.experiment import Data, Experiment
 from bench.paper.lab import DATA_SETS, STACKS, Lab
+from bench.paper.results import row_at
 from bench.paper.section import Grid, Section
 
 PAPER: Final = (
@@ -30,22 +31,14 @@ def measure(lab: Lab) -> Data:
     }
 
 
-def rows_of(report: Mapping[str, Any], name: str) -> Mapping[str, Mapping[str, Any]]:
-    """The rows of one stack by budget: "64", "measured", or "" for a plain arm."""
-    return {row["budget"]: row for row in report["rows"] if row["drafter"] == name}
-
-
 def tell(data: Mapping[str, Data]) -> Section:
     """One table of all data sets and methods."""
     rows = []
     best = {}
     for name, report in data["speed"].items():
         for stack in ("generate()", "none", *STACKS):
-            by_budget = rows_of(report, stack)
-            fixed = by_budget.get("64", by_budget.get(""))
-            timed = by_budget.get("measured", by_budget.get(""))
-            assert fixed is not None
-            assert timed is not None
+            fixed = row_at(report, stack, measured=False)
+            timed = row_at(report, stack, measured=True)
             rows.append(
                 (
                     name,
