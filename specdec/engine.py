@@ -6,7 +6,7 @@ Decoding is propose, forward, verify, commit, observe. A method is a drafter, ne
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
@@ -134,13 +134,15 @@ class Engine:
         Raises:
             RequestError: If the target cannot serve the request.
         """
-        steps = self.stream(request)
-        while True:
-            try:
-                each(next(steps))
-            except StopIteration as end:
-                result: Result = end.value
-                return result
+        # Closed here, so that what interrupts it finds the model ready for the next request.
+        with closing(self.stream(request)) as steps:
+            while True:
+                try:
+                    step = next(steps)
+                except StopIteration as end:
+                    result: Result = end.value
+                    return result
+                each(step)
 
     def stream(self, request: Request) -> Generator[Step, None, Result]:
         """Decode `request`, yielding each step as it is committed; returns the result."""
@@ -152,7 +154,8 @@ class Engine:
         try:
             hook.on_request_start(request=request)
             # Invariant: the cache holds all of `tokens` but `pending`; its last token is the root.
-            tokens = pending = request.prompt
+            tokens = request.prompt
+            pending = tokens[session.kv_length :]
             end = len(tokens) + request.max_new_tokens
             stopped = request.max_new_tokens == 0
             while not stopped:

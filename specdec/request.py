@@ -21,8 +21,9 @@ from specdec.tree import DraftTree
 OnError = Literal["plain", "raise"]
 """What happens when a drafter raises: go on without it for the request, or raise."""
 
-Finish = Literal["length", "stop_id", "stop_string", "context"]
-"""Why a request ended: token limit, a stop id, a stop string, or the model's last position."""
+Finish = Literal["length", "stop_id", "stop_string", "context", "criterion"]
+"""Why a request ended: token limit, a stop id, a stop string, the model's last position, or one of
+the request's own criteria."""
 
 _ids = itertools.count(1)
 
@@ -103,6 +104,8 @@ class Request:
         sampling: How tokens are drawn; None is greedy.
         processors: Logits processors, each ``(ids (1, L), scores (1, V)) -> scores``, applied to
             each path's own prefix, behind those of the model's generation config.
+        criteria: Stopping criteria, each ``(ids (1, L), scores) -> bool``, as in transformers;
+            asked for every token, with ``None`` for the scores.
         codec: Text to tokens and back; needed by stop strings and by text drafters.
         tools: The functions the model may call.
         messages: The conversation the prompt was rendered from, if known.
@@ -124,6 +127,7 @@ class Request:
     stop_strings: tuple[str, ...] = attrs.field(default=(), converter=_texts)
     sampling: Sampling | None = None
     processors: tuple[Any, ...] = attrs.field(default=(), converter=tuple, repr=False)
+    criteria: tuple[Any, ...] = attrs.field(default=(), converter=tuple, repr=False)
     codec: TextCodec | None = attrs.field(default=None, eq=False, repr=False)
     tools: tuple[Tool, ...] = attrs.field(default=(), converter=_tools, repr=False)
     messages: tuple[Mapping[str, Any], ...] = attrs.field(

@@ -18,6 +18,7 @@ from specdec.compose import Fallback, Merge
 from specdec.engine import Engine
 from specdec.errors import ContractError, RequestError
 from specdec.hf.decide import Decider
+from specdec.hf.seat import Seat
 from specdec.interfaces import Decision, Drafter, DraftSession, Needs
 from specdec.request import Request, SourceCount, Step
 from specdec.tree import EMPTY, ROOT, DraftTree, Limit
@@ -47,7 +48,7 @@ class CountingSession:
         self._target = target
         self._cache: list[int] = []
         self._fed: tuple[list[int], DraftTree] = ([], EMPTY)
-        self._decider = Decider(request, LogitsProcessorList(), target.room)
+        self._decider = Decider(request, Seat(LogitsProcessorList()), target.room)
         self.embedding = np.ones(3, dtype=np.float32) if needs.embedding else None
         self._open = True
 

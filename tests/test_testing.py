@@ -1141,12 +1141,13 @@ def test_lookup_hits_on_the_oracle():
 )
 def test_the_oracle_stops_as_a_real_target_does(fields, finish):
     decide = pytest.importorskip("specdec.hf.decide")
+    seat = pytest.importorskip("specdec.hf.seat")
     script = CharCodec().encode("how so? caf\u00e9 noir")
     target = OracleTarget(script=script, context=60)
     given = request(**fields)
     result = Engine(target, Neighbour(target), on_error="raise").generate(given)
     room, stopped, output = 60 - len(given.prompt), False, []
-    real = decide.Decider(given, LogitsProcessorList(), room)
+    real = decide.Decider(given, seat.Seat(LogitsProcessorList()), room)
     while not stopped:
         decision = real((), target.logits(given.prompt, [output])[0])
         output.append(decision.token)
@@ -1158,9 +1159,10 @@ def test_the_oracle_stops_as_a_real_target_does(fields, finish):
 
 def test_the_oracle_draws_as_a_real_target_does():
     decide = pytest.importorskip("specdec.hf.decide")
+    seat = pytest.importorskip("specdec.hf.seat")
     given = request(sampling=Sampling(temperature=0.7, seed=11))
     warpers = LogitsProcessorList([TemperatureLogitsWarper(0.7)])
-    target, real, output = OracleTarget(), decide.Decider(given, warpers, 1000), []
+    target, real, output = OracleTarget(), decide.Decider(given, seat.Seat(warpers), 1000), []
     for _ in range(given.max_new_tokens):
         output.append(real((), target.logits(given.prompt, [output])[0]).token)
 

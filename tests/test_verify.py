@@ -13,6 +13,7 @@ from models import tree_of
 from transformers import LogitsProcessorList, TemperatureLogitsWarper
 
 from specdec.hf.decide import Decider
+from specdec.hf.seat import Seat
 from specdec.interfaces import Decide, Decision, Verdict, Verifier
 from specdec.request import Request, Sampling
 from specdec.tree import EMPTY, ROOT, DraftTree
@@ -120,7 +121,7 @@ def surprise(verifier: Verifier, rounds: int) -> float:
     counts: Counter[tuple[int, ...]] = Counter()
     for _ in range(rounds):
         out: tuple[int, ...] = ()
-        decide = Decider(Request((2,), 100, sampling=sampling), warpers, 100)
+        decide = Decider(Request((2,), 100, sampling=sampling), Seat(warpers), 100)
         while len(out) < LENGTH:
             last = [*(2, *out)[-1:], *BUSHY.tokens]
             verdict = verifier.verify(BUSHY, TABLE[last], decide)

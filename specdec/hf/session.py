@@ -14,6 +14,7 @@ from specdec.hf.attention import packed
 from specdec.hf.compat import TreeLayer, processors_of, reset_frequencies
 from specdec.hf.decide import Decider
 from specdec.hf.masks import positions, tree_masks
+from specdec.hf.seat import Seat
 from specdec.hf.tops import top_ids
 from specdec.interfaces import Decision, Needs
 from specdec.request import Finish, Request
@@ -33,22 +34,32 @@ SPARE = 512
 
 
 class Session:
-    """See `specdec.engine.TargetSession`."""
+    """See `specdec.engine.TargetSession`.
 
-    def __init__(self, target: HFTarget, request: Request, needs: Needs) -> None:
+    Args:
+        target: The model.
+        request: The request.
+        needs: What the drafter wants from the model.
+        seat: Where `generate` has the request, if it comes from there.
+    """
+
+    def __init__(
+        self, target: HFTarget, request: Request, needs: Needs, seat: Seat | None = None
+    ) -> None:
         able = target.ability
+        seat = Seat(processors_of(target.model, request)) if seat is None else seat
         self._target = target
         self._able = able
         self._needs = needs
         room = len(request.prompt) + min(request.max_new_tokens, SPARE) + 128
-        self._layers = [TreeLayer(room) for _ in range(able.layers)]
+        self._layers = seat.layers or [TreeLayer(room) for _ in range(able.layers)]
         self._cache = Cache(layers=list(self._layers))
-        self._cached: list[int] = []  # the tokens whose keys and values are kept
+        # The tokens whose keys and values are kept.
+        self._cached = list(request.prompt[: self._layers[0].length])
         self._fed: Sequence[int] = ()  # what the last pass added to them
         self._logits = torch.empty(0)
         # The last token emitted needs no position of its own: it is never fed.
-        processors = processors_of(target.model, request)
-        self._decider = Decider(request, processors, able.table - len(request.prompt) + 1)
+        self._decider = Decider(request, seat, able.table - len(request.prompt) + 1)
         self.embedding: npt.NDArray[np.float32] | None = None
 
     @property
@@ -61,6 +72,8 @@ class Session:
 
     def depth(self, pending: int) -> int:
         root = len(self._cached) + pending - 1
+        if self._recomputes(pending):
+            return 0
         split = pending > RIDE and not self._whole()
         return self._able.depth(root, root - RIDE + 1 if split else None)
 
@@ -68,13 +81,18 @@ class Session:
         """Whether a draft can ride on a whole prompt: its rows need no mask of their own."""
         return self._target.short_masks and not self._cached
 
+    def _recomputes(self, pending: int) -> bool:
+        """Whether the next pass computes what is cached anew, as `generate` does there."""
+        cached = len(self._cached)
+        return 0 < cached <= self._able.recompute_at < cached + pending
+
     @torch.inference_mode()
     def decide(self, path_tokens: Sequence[int], row: torch.Tensor) -> Decision:
         return self._decider(path_tokens, row)
 
     @torch.inference_mode()
     def forward(self, pending: Sequence[int], tree: DraftTree) -> torch.Tensor:
-        if self._cached and len(self._cached) + len(pending) - 1 == self._able.recompute_at:
+        if self._recomputes(len(pending)):
             pending = [*self._cached, *pending]
             self._keep((), 0, ())
         if tree.tokens and len(pending) > RIDE and not self._whole():
@@ -158,6 +176,6 @@ class Session:
         return top_ids(self._logits, k)
 
     def close(self) -> None:
-        self._layers.clear()
+        self._layers = []
         self._cache = Cache(layers=[])
         self._logits = torch.empty(0)

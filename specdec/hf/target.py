@@ -20,6 +20,7 @@ from specdec.hf.compat import base_model, drifting_modules
 from specdec.hf.limits import Ability, ability
 from specdec.hf.probe import check_rows
 from specdec.hf.prompts import encode_prompt
+from specdec.hf.seat import Seat
 from specdec.hf.session import Session
 from specdec.hf.tools import read_any_tools, tokenizer_format
 from specdec.interfaces import Needs
@@ -170,8 +171,22 @@ class HFTarget:
             ids = getattr(self.config, "eos_token_id", None)
         return frozenset() if ids is None else frozenset([ids] if isinstance(ids, int) else ids)
 
-    def start(self, request: Request, needs: Needs) -> Session:
+    def start(self, request: Request, needs: Needs, seat: Seat | None = None) -> Session:
         """See `specdec.engine.Target.start`.
+
+        Args:
+            request: What to decode.
+            needs: What the drafter wants from the model.
+            seat: Where `generate` has the request, if it comes from there.
+
+        Raises:
+            RequestError: See `check`.
+        """
+        self.check(request)
+        return Session(self, request, needs, seat)
+
+    def check(self, request: Request) -> None:
+        """Refuse what cannot be decoded.
 
         Raises:
             RequestError: If the prompt leaves no room in the model's context or holds an id
@@ -189,7 +204,6 @@ class HFTarget:
                 f"{request.id}: the prompt holds token {low if low < 0 else high}, outside the "
                 f"vocabulary of {self.vocabulary}; was it encoded with another model's tokenizer?"
             )
-        return Session(self, request, needs)
 
     def pass_seconds(self, nodes: int, kv_length: int) -> float:
         """Wall-clock seconds of one pass of a root and `nodes` nodes.
