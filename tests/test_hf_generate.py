@@ -547,6 +547,23 @@ def test_a_cache_made_by_generate_is_given_out_and_can_be_continued() -> None:
     assert torch.equal(*again)
 
 
+@pytest.mark.parametrize("family", ["llama", "gemma3-mixed"])
+def test_a_static_cache_asked_for_by_name_changes_nothing(family: str) -> None:
+    """Generation configs of Gemma ask for one."""
+    model = tiny(family)
+    plain, ours, _ = both(model, [prompt_of(9)], cache_implementation="static", **KEEP)
+    same_records(model, plain, ours)
+    assert getattr(ours, CACHE).get_seq_length() == 9 + TOKENS - 1
+    assert torch.equal(
+        *both(model, PROMPTS, cache_implementation="static", return_dict_in_generate=False)[:2]
+    )
+
+
+def test_a_static_cache_handed_in_is_refused_by_name() -> None:
+    held = hf.StaticCache(config=tiny("llama").config, max_cache_len=40)
+    refused("StaticLayer", [prompt_of(9)], **{CACHE: held})
+
+
 def test_nothing_of_a_cache_changes_when_the_call_fails() -> None:
     model, held = tiny("llama"), dynamic(tiny("llama"))
     ids = torch.tensor([prompt_of(9)])
@@ -595,7 +612,7 @@ def test_what_drafts_cannot_give_is_refused_by_name() -> None:
     refused("prefill_chunk_size", prefill_chunk_size=2)
     refused("synced_gpus", synced_gpus=True)
     refused("streamer works for one sequence, got 2", [[1], [2]], streamer=Recorder())
-    refused("StaticLayer", cache_implementation="static")
+    refused("offloaded", cache_implementation="offloaded")
     refused("the prompt has 3000 tokens", [[1] * 3000])
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import attrs
 import torch
-from transformers import EosTokenCriteria, MaxLengthCriteria, StoppingCriteriaList
+from transformers import DynamicCache, EosTokenCriteria, MaxLengthCriteria, StoppingCriteriaList
 from transformers.generation.configuration_utils import GenerationMode
 from transformers.generation.streamers import BaseStreamer
 
@@ -122,7 +122,7 @@ def read_given(
         pad=0 if pad is None else int(pad),
         streamer=streamer,
         samples=bool(config.do_sample),
-        cache=_cache(present, rows, length, record=record),
+        cache=_cache(config, present, rows, length),
         scores=record and bool(config.output_scores),
         logits=record and bool(config.output_logits),
         record=record,
@@ -230,11 +230,20 @@ def _split(
     return frozenset(ends), tuple(others)
 
 
-def _cache(present: Mapping[str, Any], rows: int, length: int, *, record: bool) -> Any:  # noqa: ANN401
+def _cache(
+    config: Any,  # noqa: ANN401
+    present: Mapping[str, Any],
+    rows: int,
+    length: int,
+) -> Any:  # noqa: ANN401
     """The cache that is taken over and given back; None where nobody would see it."""
     cache = next((present[name] for name in CACHE_NAMES if name in present), None)
     if cache is None:
         return None
+    record = bool(config.return_dict_in_generate)
+    if _static(config.cache_implementation):
+        # One that `generate` made for speed; what it would hold is the same in any other.
+        return DynamicCache() if record and rows == 1 else None
     check_cache(cache, length)
     held = int(cache.get_seq_length())
     if rows > 1:
@@ -245,3 +254,10 @@ def _cache(present: Mapping[str, Any], rows: int, length: int, *, record: bool) 
         return None
     # Where transformers does not say whose cache it is, it may be the caller's.
     return cache if held or record or getattr(cache, "_is_user_defined", True) else None
+
+
+def _static(implementation: str | None) -> bool:
+    """Whether `generate` was asked for a cache of fixed size: several names, some of them old."""
+    return implementation is not None and not any(
+        word in implementation for word in ("dynamic", "offloaded", "quantized")
+    )
