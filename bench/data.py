@@ -140,7 +140,7 @@ def trace(name: str, count: int) -> Trace:
 @lru_cache(maxsize=1)
 def _tokenizer() -> PreTrainedTokenizerBase:
     """A tokenizer with a chat template that takes tools: Qwen2.5's, else the demo model's."""
-    from specdec.cli.models import load_tokenizer
+    from specdec.hf.loading import load_tokenizer
 
     folder = SHARED / "tokenizers" / "qwen2_5"
     if folder.is_dir():

@@ -18,6 +18,7 @@ A removed name warns for one minor release. (`make docs` writes this page.)
 """
 
 GROUPS = {
+    "Chat": "load LanguageModel Reply Done Acceptance",
     "Decode": ("Engine Request Sampling Result Step Phases SourceCount Run Target TargetSession"),
     "Draft": "Drafter DraftSession DraftTree Limit Vote ROOT EMPTY Needs PerTenant",
     "Compose": "Fallback Merge MachineDrafter parse",

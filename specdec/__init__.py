@@ -7,6 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from specdec import calls
+from specdec.acceptance import Acceptance
 from specdec.budget import CostCurve, FixedBudget, MeasuredBudget, measure_costs
 from specdec.calls.formats import Call, CallFormat
 from specdec.calls.tools import Tool
@@ -47,6 +48,7 @@ from specdec.text import BatchCodec, Decoder, TextCodec
 from specdec.tree import EMPTY, ROOT, DraftTree, Limit, Vote
 
 if TYPE_CHECKING:
+    from specdec.lm import Done, LanguageModel, Reply, load
     from specdec.replay import ReplayTarget, modelled
     from specdec.verify import ExactVerifier
 
@@ -56,6 +58,7 @@ __all__ = [
     "API_VERSION",
     "EMPTY",
     "ROOT",
+    "Acceptance",
     "BatchCodec",
     "Budget",
     "Call",
@@ -66,6 +69,7 @@ __all__ = [
     "Decide",
     "Decision",
     "Decoder",
+    "Done",
     "DraftSession",
     "DraftTree",
     "Drafter",
@@ -75,6 +79,7 @@ __all__ = [
     "ExpressionError",
     "Fallback",
     "FixedBudget",
+    "LanguageModel",
     "Limit",
     "MachineDrafter",
     "MeasuredBudget",
@@ -86,6 +91,7 @@ __all__ = [
     "PluginError",
     "Registry",
     "ReplayTarget",
+    "Reply",
     "Request",
     "RequestError",
     "Result",
@@ -108,19 +114,26 @@ __all__ = [
     "calls",
     "default_registry",
     "hookimpl",
+    "load",
     "measure_costs",
     "modelled",
     "parse",
 ]
 
-_NEED_TORCH = {
+_WHEN_ASKED_FOR = {
+    "Done": "specdec.lm",
     "ExactVerifier": "specdec.verify",
+    "LanguageModel": "specdec.lm",
     "ReplayTarget": "specdec.replay",
+    "Reply": "specdec.lm",
+    "load": "specdec.lm",
     "modelled": "specdec.replay",
 }
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401
-    if name in _NEED_TORCH:  # so only when asked for
-        return getattr(importlib.import_module(_NEED_TORCH[name]), name)
+    if name in _WHEN_ASKED_FOR:  # some of it needs torch
+        return getattr(importlib.import_module(_WHEN_ASKED_FOR[name]), name)
+    if name in ("hf", "lm", "replay"):
+        return importlib.import_module(f"specdec.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

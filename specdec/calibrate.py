@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
@@ -32,10 +33,13 @@ class Calibration:
     vote on a visited node is evidence, not only that of the source the node is booked to: two
     sources that agree both learn. The estimate for a vote is the mean of a beta posterior whose
     prior sits at the raw score with the weight of `PRIOR` nodes.
+
+    Safe to use from several threads: records are replaced, never changed while they are read.
     """
 
     def __init__(self) -> None:
-        self._records: dict[tuple[str, int], list[float]] = {}
+        self._records: dict[tuple[str, int], tuple[float, float]] = {}  # visited, accepted
+        self._lock = threading.Lock()
 
     def estimate(self, vote: Vote) -> float:
         """P(node accepted | its parent was) for one vote."""
@@ -62,30 +66,34 @@ class Calibration:
         # Where generation ended on a node of the path, the target chose nothing below it.
         chosen = step.path if len(step.committed) > len(step.path) else step.path[:-1]
         visited = {ROOT, *chosen}
-        for node, parent in enumerate(tree.parents):
-            if parent in visited:
-                for vote in tree.votes[node]:
-                    self._book(vote, node in accepted)
+        with self._lock:
+            for node, parent in enumerate(tree.parents):
+                if parent in visited:
+                    for vote in tree.votes[node]:
+                        self._book(vote, node in accepted)
 
     def _book(self, vote: Vote, accepted: bool) -> None:
         key = vote.source, _bucket(vote.score)
-        record = self._records.setdefault(key, [0.0, 0.0])
-        record[0] += 1.0
-        record[1] += accepted
-        if record[0] > WINDOW:
-            record[0] /= 2
-            record[1] /= 2
+        visited, held = self._records.get(key, (0.0, 0.0))
+        visited, held = visited + 1.0, held + accepted
+        if visited > WINDOW:
+            visited, held = visited / 2, held / 2
+        self._records[key] = visited, held
 
     def state(self) -> Mapping[str, Any]:
         """The records, as plain values."""
-        return {f"{source}\t{bucket}": list(r) for (source, bucket), r in self._records.items()}
+        with self._lock:
+            records = tuple(self._records.items())
+        return {f"{source}\t{bucket}": list(record) for (source, bucket), record in records}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """The inverse of `state`."""
-        self._records = {}
+        records = {}
         for key, (visited, accepted) in state.items():
             source, _, bucket = key.rpartition("\t")
-            self._records[source, int(bucket)] = [float(visited), float(accepted)]
+            records[source, int(bucket)] = float(visited), float(accepted)
+        with self._lock:
+            self._records = records
 
 
 def share(tree: DraftTree) -> DraftTree:

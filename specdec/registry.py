@@ -47,6 +47,7 @@ _REFERENCE: Final = {
     "retrieval": "plugins/toolspec",
     "schema": "plugins/toolspec",
     "pld": "plugins/pld",
+    "prediction": "plugins/pld",
     "token-recycling": "plugins/token_recycling",
     "samd": "plugins/samd",
     "sam": "plugins/samd",

@@ -351,16 +351,14 @@ def test_the_guide_runs(tiny_folder, asked, tmp_path, monkeypatch):
     import re
     from pathlib import Path
 
-    import torch
-
     from specdec import measure_costs
-    from specdec.cli import models
+    from specdec.hf import loading
 
     monkeypatch.chdir(tmp_path)
     text = (Path(__file__).parents[1] / "docs" / "compare.md").read_text()
     scope = {}
     exec(re.search(r"```python\n(.*?)```", text, re.S)[1], scope)  # our own documentation
-    target = models.load(str(tiny_folder), "float32", torch.device("cpu"))
+    target = loading.load(str(tiny_folder), "float32", "cpu")
     found = scope["compare"](target, str(asked), measure_costs(target, repeats=1))
     assert [row.key for row in found.rows][2:4] == ["pld @ 64", "pld @ measured"]
     assert Path("report/report.html").exists()

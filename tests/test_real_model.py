@@ -107,7 +107,7 @@ def test_the_demo_ends_with_a_table_and_writes_its_figures(target, tmp_path):
     file = tmp_path / "figures.json"
     # Loading is not what is tested here.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("specdec.cli.models.load_demo", lambda *_: target)
+        patch.setattr("specdec.hf.loading.load_demo", lambda *_: target)
         options = ["--limit", "2", "--max-new-tokens", "24", "--dtype", "float32", "--budget", "8"]
         options += ["--drafter", "pld", "--drafter", STACK]
         done = CliRunner().invoke(app, [*options, "--json", str(file)])

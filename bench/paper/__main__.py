@@ -19,6 +19,7 @@ from bench.paper.lab import SCOPES, Lab
 from specdec.cli import models
 from specdec.cli.bar import Bar
 from specdec.errors import RequestError, SpecdecError, did_you_mean
+from specdec.hf.loading import dtype_of
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -53,7 +54,7 @@ def main(
             raise RequestError(
                 f"--only must be one of {', '.join(known)}, got {name!r}{did_you_mean(name, known)}"
             )
-    models.dtype_of(dtype)
+    dtype_of(dtype)
     models.quiet()
     scope = SCOPES["quick" if quick else "full" if full else "standard"]
     folder = work or ROOT / ".paper" / scope.name

@@ -233,7 +233,7 @@ def _all_cases(name: str) -> tuple[Case, ...]:
 
 
 def _tokenizer(name: str) -> Any:
-    from specdec.cli.models import load_tokenizer
+    from specdec.hf.loading import load_tokenizer
 
     folder = SHARED / "tokenizers" / name
     if not folder.is_dir():

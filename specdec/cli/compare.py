@@ -76,7 +76,7 @@ def compare(
         Path | None,
         typer.Option(help="File to keep the measured costs in; without it, in the --out folder."),
     ] = None,
-    dtype: Annotated[str, typer.Option(help=f"One of {', '.join(models.DTYPES)}.")] = "auto",
+    dtype: Annotated[str, typer.Option(help=models.DTYPE_HELP)] = "auto",
     device: Annotated[str | None, typer.Option(help="Such as cpu or cuda:0.")] = None,
     threads: Annotated[int | None, typer.Option(help="torch threads.")] = None,
     max_new_tokens: Annotated[int, typer.Option(help="The most tokens per request.", min=1)] = 256,
@@ -222,10 +222,11 @@ def _subject(
     """What answers: the model, or a replay of what the cases record."""
     from specdec.calls import FORMATS
     from specdec.compare.subject import ModelSubject, ReplaySubject
+    from specdec.hf import loading
 
     models.quiet()
     if model != "replay":
-        target = models.load(model, dtype, models.device_of(device))
+        target = loading.load(model, dtype, device)
         return ModelSubject(target, max_new_tokens, tools=tools)
     if form is not None and form not in FORMATS:
         raise RequestError(
@@ -235,7 +236,7 @@ def _subject(
     assert tokenizer is not None
     return ReplaySubject(
         cases,
-        models.load_tokenizer(tokenizer),
+        loading.load_tokenizer(tokenizer),
         max_new_tokens,
         tools=tools,
         form=None if form is None else FORMATS[form],
@@ -245,11 +246,11 @@ def _subject(
 
 def _random(shape: str, dtype: str, device: str | None) -> HFTarget:
     """A target of random weights, for what its passes cost."""
-    from specdec.hf import HFTarget
+    from specdec.hf import HFTarget, loading
     from specdec.hf.shapes import random_model
 
-    kind = models.dtype_of("float32" if dtype == "auto" else dtype)
-    return HFTarget(random_model(shape, dtype=kind, device=models.device_of(device)), probe=False)
+    kind = loading.dtype_of("float32" if dtype == "auto" else dtype)
+    return HFTarget(random_model(shape, dtype=kind, device=loading.device_of(device)), probe=False)
 
 
 def _curve(

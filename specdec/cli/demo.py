@@ -40,7 +40,7 @@ def demo(
         list[str] | None, typer.Option(help="A stack expression; may be given several times.")
     ] = None,
     dtype: Annotated[
-        str, typer.Option(help=f"One of {', '.join(models.DTYPES)}; auto takes the faster.")
+        str, typer.Option(help=f"{models.DTYPE_HELP} auto takes the faster.")
     ] = "auto",
     requests_file: Annotated[
         Path | None,
@@ -71,7 +71,7 @@ def demo(
     ] = None,
 ) -> None:
     """Answer tool-calling requests plainly and speculatively, and compare."""
-    from specdec.hf import baseline
+    from specdec.hf import baseline, loading
 
     console = show.console()
     stacks = drafter or [DEFAULT_STACK]
@@ -84,10 +84,10 @@ def demo(
     console.print("Loading the demo model (SmolLM2-135M-Instruct, tuned to call tools) ...")
     models.quiet()
     if dtype == "auto":
-        target, sentence = models.faster_demo(models.device_of(device))
+        target, sentence = models.faster_demo(device)
         console.print(f"Faster dtype here: {_name(target)} ({sentence}).", highlight=False)
     else:
-        target = models.load_demo(dtype, models.device_of(device))
+        target = loading.load_demo(dtype, loading.device_of(device))
     costs = models.budget_of(budget, target, cost_curve)
     requests = _requests(target, asked, max_new_tokens, tools=tools)[:limit]
     hook = default_registry().hook

@@ -51,7 +51,7 @@ def run(
     cost_curve: Annotated[
         Path | None, typer.Option(help="File to keep the measured costs in, for repeatable runs.")
     ] = None,
-    dtype: Annotated[str, typer.Option(help=f"One of {', '.join(models.DTYPES)}.")] = "auto",
+    dtype: Annotated[str, typer.Option(help=models.DTYPE_HELP)] = "auto",
     device: Annotated[str | None, typer.Option(help="Such as cpu or cuda:0.")] = None,
     threads: Annotated[int | None, typer.Option(help="torch threads.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -67,7 +67,10 @@ def run(
     sampling = Sampling(temperature, top_k, top_p, seed) if temperature else None
     models.writable(cost_curve, "--cost-curve")
     count = models.set_threads(threads)
-    target = models.load(model, dtype, models.device_of(device))
+    models.quiet()
+    from specdec.hf import loading
+
+    target = loading.load(model, dtype, device)
     request = target.request(
         messages=conversation,
         tools=known,

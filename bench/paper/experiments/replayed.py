@@ -11,9 +11,9 @@ from bench.paper.experiments.speed import with_interval
 from bench.paper.lab import DATA_SETS, MOST, NODES, STACKS, Lab
 from bench.paper.results import rows_of
 from bench.paper.section import Grid, Section
-from specdec.cli.models import load_tokenizer
 from specdec.compare.cases import Case
 from specdec.compare.subject import ReplaySubject
+from specdec.hf.loading import load_tokenizer
 
 TOKENIZERS: Final = {
     "Qwen2.5": ("qwen2_5", "Qwen-Qwen2.5-7B-Instruct"),

@@ -76,11 +76,11 @@ class SuccessorTable:
 
     def get(self, token: int) -> list[int]:
         """The successors of `token`, UNKNOWN where none was seen."""
-        rows = self._rows
-        if token >= len(rows):
-            return [UNKNOWN] * rows.shape[1]
-        row: list[int] = rows[token].tolist()
-        return row
+        with self._lock:  # a row that is half replaced could hold a token twice
+            if token >= len(self._rows):
+                return [UNKNOWN] * self._rows.shape[1]
+            row: list[int] = self._rows[token].tolist()
+            return row
 
     def state(self) -> Mapping[str, Any]:
         """Copies of the rows and of what followed last."""
@@ -108,8 +108,9 @@ class SuccessorTable:
         if highest >= len(self._rows):
             # Doubling keeps growth cheap; the vocabulary bounds it (1.7 MB for 49,152 ids).
             more = max(2 * len(self._rows), highest + 1) - len(self._rows)
-            self._rows = np.pad(self._rows, ((0, more), (0, 0)), constant_values=UNKNOWN)
+            # The rows last: interrupted in between, the next call finds them short and goes on.
             self._followed = np.pad(self._followed, (0, more), constant_values=UNKNOWN)
+            self._rows = np.pad(self._rows, ((0, more), (0, 0)), constant_values=UNKNOWN)
 
 
 def _keeping(rows: npt.NDArray[np.int64], kept: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
