@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specdec import Call, RequestError, Tool
-from specdec.calls import HERMES, load_tools, read_tools
+from specdec.calls import (
+    FORMATS,
+    HERMES,
+    CallEnd,
+    CallParser,
+    CallStart,
+    TextDelta,
+    load_tools,
+    read_tools,
+)
 
 WEATHER = {"name": "get_weather", "description": "Weather.", "parameters": {"type": "object"}}
 
@@ -105,6 +114,16 @@ def test_what_is_rendered_is_parsed_back(made, around):
 )
 def test_what_is_no_complete_call_is_passed_over(text):
     assert HERMES.parse(text) == []
+
+
+def test_arguments_of_a_call_whose_name_breaks_off_are_no_part_of_the_next():
+    parser = CallParser(FORMATS["hermes-arguments-first"])
+    events = parser.push(
+        '<tool_call>\n{"arguments": {"on": 1}, "name": "se\n</tool_call>\n'
+        '<tool_call>\n{"arguments": {}, "name": "ping"}\n</tool_call>'
+    )
+    assert [type(event) for event in events] == [TextDelta, CallStart, CallEnd]
+    assert parser.calls == [Call("ping", {})]
 
 
 def test_white_space_and_missing_end_markers_are_tolerated():

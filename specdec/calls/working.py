@@ -160,7 +160,9 @@ class Working:
         at = min(at, len(self.raw))
         before, rest = self.raw[:at], self.raw[at:]
         if self.phase != "after" and not self._settle():
-            begun = self.name is not None or self.phase not in ("text", "open", "name")
+            # Arguments may stand before the name.
+            begun = self.name is not None or bool(self.keys or self.values)
+            begun = begun or self.phase not in ("text", "open", "name")
             if before:
                 self.passed.append(Passed("broken" if begun else "text", before))
         self._load(CallState(calls=self.calls))
