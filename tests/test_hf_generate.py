@@ -803,6 +803,28 @@ def test_the_example_in_the_documentation_runs(
     assert "tokens per pass" in capsys.readouterr().out
 
 
+def test_a_prediction_is_one_more_source() -> None:
+    pytest.importorskip("specdec_pld")
+    model, prompt, tokenizer = tiny("llama"), prompt_of(9), reader()
+    plain, _, speculation = both(model, [prompt], "junk")
+    ids = torch.tensor([prompt])
+    speculation = speculate(junk(), tokenizer=tokenizer, budget=40, on_error="raise")
+    text = tokenizer.decode(plain[0, 9:])
+    ours = model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=TOKENS,
+        do_sample=False,
+        pad_token_id=0,
+        custom_generate=speculation,
+        prediction=text,
+    )
+    assert torch.equal(plain, ours)
+    assert speculation.results[0].passes < TOKENS / 3
+    assert speculation.report.by_source["prediction"].accepted > TOKENS / 2
+    assert speculation.report.num_spec_steps == len(speculation.results[0].nodes)
+
+
 def test_options_of_a_call_reach_the_drafter() -> None:
     seen: list[Any] = []
 

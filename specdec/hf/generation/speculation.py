@@ -21,11 +21,11 @@ from transformers import (
 )
 from transformers.generation.streamers import BaseStreamer
 
+from specdec.acceptance import Acceptance
 from specdec.budget import FixedBudget, MeasuredBudget, measure_costs
 from specdec.calls.tools import Tool
 from specdec.engine import Engine
 from specdec.errors import RequestError, UnsupportedModel
-from specdec.expression import parse
 from specdec.hf.attention import lock_of
 from specdec.hf.compat import base_model
 from specdec.hf.generation.cache import give_back, take_over
@@ -37,6 +37,8 @@ from specdec.hf.seat import Kept, Seat
 from specdec.hf.session import SPARE, Session
 from specdec.hf.target import HFTarget
 from specdec.interfaces import Budget, Drafter, Needs
+from specdec.lm.stacks import Stacks
+from specdec.registry import default_registry
 from specdec.request import OnError, Request, Result, Sampling, Step
 
 AnyTool = Tool | Mapping[str, Any] | Callable[..., Any]
@@ -77,7 +79,7 @@ def speculate(
         ExpressionError: If the stack expression is wrong.
     """
     return Speculation(
-        parse(drafter) if isinstance(drafter, str) else drafter,
+        Stacks(drafter, "prediction", default_registry()),
         Options(tokenizer, tuple(tools), budget, on_error, unsupported, hook),
     )
 
@@ -103,14 +105,20 @@ class Speculation:
             transformers.
     """
 
-    def __init__(self, drafter: Drafter, options: Options) -> None:
-        self.drafter = drafter
+    def __init__(self, stacks: Stacks, options: Options) -> None:
+        self.drafter = stacks.default
         self.results: tuple[Result, ...] = ()
+        self._stacks = stacks
         self._options = options
         self._lock = Lock()
         self._known: WeakKeyDictionary[Any, tuple[Ability, str, HFTarget, Budget]]
         self._known = WeakKeyDictionary()
         self._warned: set[str] = set()
+
+    @property
+    def report(self) -> Acceptance:
+        """How the drafts of the last call fared."""
+        return sum(map(Acceptance.of, self.results), Acceptance())
 
     # `generate` reads this signature: what is named here and no argument of its own loop, it hands
     # on untouched. So stop_strings arrive here, for which it would ask for a tokenizer that it
@@ -139,7 +147,8 @@ class Speculation:
             generation_config: Prepared by `generate`.
             stop_strings: Texts that end a sequence.
             tools: Functions the model may call, in place of those given to `speculate`.
-            prediction: Text that the output probably repeats, if known.
+            prediction: Text that the output probably repeats: one more source of drafts, which
+                plugins/pld brings.
             tenant: Owner of what is learned.
             **arguments: Attention mask, cache and the like.
 
@@ -173,8 +182,11 @@ class Speculation:
                 **arguments,
             )
         seats = [_seat(target, given, row, logits_processor) for row in range(len(requests))]
+        drafter = self.drafter
+        if prediction is not None:
+            drafter = self._stacks.beside_prediction(drafter)
         results = tuple(
-            self._decode(Row(target, seat), budget, request, given.streamer)
+            self._decode(Row(target, seat), drafter, budget, request, given.streamer)
             for request, seat in zip(requests, seats, strict=True)
         )
         if given.streamer is not None:
@@ -245,12 +257,15 @@ class Speculation:
         return FixedBudget(budget) if isinstance(budget, int) else budget
 
     def _decode(
-        self, row: Row, budget: Budget, request: Request, streamer: BaseStreamer | None
+        self,
+        row: Row,
+        drafter: Drafter,
+        budget: Budget,
+        request: Request,
+        streamer: BaseStreamer | None,
     ) -> Result:
         options = self._options
-        engine = Engine(
-            row, self.drafter, budget=budget, on_error=options.on_error, hook=options.hook
-        )
+        engine = Engine(row, drafter, budget=budget, on_error=options.on_error, hook=options.hook)
 
         def stream(step: Step) -> None:
             if streamer is not None:
