@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import transformers
 
 import specdec
 from specdec import hookspecs
@@ -95,10 +96,18 @@ def test_the_readme_runs(tiny_folder, capsys):
     """The README's Python, on a tiny model in place of the path."""
     pytest.importorskip("specdec_pld")
     pytest.importorskip("specdec_token_recycling")
+    pytest.importorskip("specdec_toolspec")
     text = (ROOT / "README.md").read_text()
-    code = re.search(r"```python\n(.*?)```", text, re.S)[1]
-    exec(code.replace("path/to/model", str(tiny_folder)), {})  # our own documentation
+    load, inside = re.findall(r"```python\n(.*?)```", text, re.S)
+    exec(load.replace("path/to/model", str(tiny_folder)), {})  # our own documentation
     assert "tokens per forward pass" in capsys.readouterr().out
+    model = transformers.AutoModelForCausalLM.from_pretrained(tiny_folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_folder)
+    inputs = tokenizer(["Hello!"], return_tensors="pt")
+    known = {"model": model, "tokenizer": tokenizer, "tools": [], "inputs": inputs}
+    model.generation_config.pad_token_id = 0
+    exec(inside, known)
+    assert known["speculation"].results
 
 
 def test_the_project_names_no_machine_and_no_tool_of_its_making():
