@@ -71,6 +71,14 @@ def test_the_project_file_in_the_guide_is_that_of_the_template():
         assert template["project"][key] == value
 
 
+def test_every_test_that_is_named_exists():
+    named = re.findall(r"`([\w/]+\.py)::(\w+)`", (ROOT / "docs/elsewhere.md").read_text())
+    assert len(named) > 25
+    for file, test in named:
+        path = ROOT / (file if "/" in file else f"tests/{file}")
+        assert f"def {test}(" in path.read_text(), (file, test)
+
+
 def test_expressions_in_the_documentation_can_be_read():
     from specdec.expression import read
 
