@@ -36,6 +36,7 @@ paper: .venv/installed
 
 docs: .venv/installed
 	$(BIN)/python docs/interfaces.py
+	$(BIN)/python docs/families.py
 
 .venv/installed: requirements.txt constraints.txt $(PROJECTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "specdec needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; set PYTHON=/path/to/a/newer/python3")'

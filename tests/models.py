@@ -105,14 +105,18 @@ FAMILIES: dict[str, Callable[[], hf.PretrainedConfig]] = {
 
 
 def build(
-    config: hf.PretrainedConfig, *, attention: str = "sdpa", seed: int = 0
+    config: hf.PretrainedConfig,
+    *,
+    attention: str = "sdpa",
+    seed: int = 0,
+    auto: Any = hf.AutoModelForCausalLM,
 ) -> hf.PreTrainedModel:
     """A float64 model with weights large enough that positions and masks matter."""
     config = copy.deepcopy(config)
     config._attn_implementation = attention
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(seed)
-        model = hf.AutoModelForCausalLM.from_config(config).to(torch.float64).eval()
+        model = auto.from_config(config).to(torch.float64).eval()
         for name, weight in model.named_parameters():
             if weight.ndim > 1:
                 weight.normal_(0.0, 0.6 if "emb" in name or "wte" in name else 0.3)
@@ -139,7 +143,7 @@ def prompt_of(length: int, *, seed: int = 0, vocabulary: int = VOCABULARY) -> li
 FORGETS = "next_sequence_length" not in inspect.getsource(
     hf.Phi3ForCausalLM.prepare_inputs_for_generation
 )
-"""Older transformers drop Phi-3's cache at the switch but then feed the last token only."""
+"""Older transformers drop Phi's cache at the switch but then feed the last token only."""
 
 
 def _anew(model: hf.PreTrainedModel, prompt: Sequence[int], tokens: int) -> list[int]:
@@ -154,7 +158,8 @@ def reference(
     model: hf.PreTrainedModel, prompt: Sequence[int], tokens: int, **options: Any
 ) -> list[int]:
     """What `model.generate` writes after `prompt`; greedy unless `options` say otherwise."""
-    if FORGETS and isinstance(model, hf.Phi3ForCausalLM) and len(prompt) <= SWITCH:
+    forgetful = FORGETS and isinstance(model, hf.Phi3ForCausalLM | hf.PhimoeForCausalLM)
+    if forgetful and len(prompt) <= SWITCH and not options.get("do_sample"):
         return _anew(model, prompt, tokens)
     ids = torch.tensor([list(prompt)])
     out = model.generate(

@@ -98,15 +98,10 @@ def test_mixed_layers_with_convolutions_are_refused() -> None:
     assert "rolled back" in message or "conv" in message
 
 
-def test_chunked_attention_is_refused_by_name() -> None:
-    config = hf.Llama4TextConfig(
-        **NARROW,
-        intermediate_size_mlp=16,
-        num_local_experts=2,
-        attention_chunk_size=8,
-        head_dim=8,
-    )
-    assert "chunked_attention" in refused(make(config))
+def test_layers_without_a_known_tree_mask_are_refused_by_name() -> None:
+    model = make(hf.Qwen3Config(**NARROW, head_dim=8))
+    model.config.layer_types = ["indexed_attention", "full_attention"]
+    assert "indexed_attention" in refused(model)
 
 
 def test_alibi_models_are_refused() -> None:

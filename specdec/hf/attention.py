@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import torch
-from transformers import AttentionInterface
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
@@ -99,10 +100,22 @@ def lock_of(model: Any) -> threading.RLock:  # noqa: ANN401 - any module
         return _locks.setdefault(model, threading.RLock())
 
 
+def dispatches(config: Any) -> bool:  # noqa: ANN401 - transformers' configs are untyped
+    """Whether models of this configuration look their attention up by its name.
+
+    Some compare the name with "sdpa" instead (Falcon) and would take any other for eager.
+    """
+    # Some families have a configuration of their own for another family's model (EXAONE 3).
+    model = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    own = type(config).__module__.replace("configuration_", "modeling_")
+    homes = (sys.modules.get(own), model and sys.modules[model.__module__])
+    return any(hasattr(home, "ALL_ATTENTION_FUNCTIONS") for home in homes)
+
+
 @contextmanager
 def packed(config: Any) -> Iterator[None]:  # noqa: ANN401 - transformers' configs are untyped
     """Use `packed_sdpa` in place of sdpa inside the block; the caller holds `lock_of` the model."""
-    if config._attn_implementation != "sdpa":
+    if config._attn_implementation != "sdpa" or not dispatches(config):
         yield
         return
     config._attn_implementation = NAME

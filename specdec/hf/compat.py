@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 from transformers import DynamicCache, LogitsProcessorList, PreTrainedModel
@@ -14,8 +14,13 @@ from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidi
 from specdec.errors import UnsupportedModel
 from specdec.request import Request
 
+WAY_OUT: Final = "decode this model with model.generate()"
+
 PLAIN_LAYERS = (DynamicLayer, DynamicSlidingWindowLayer)
 """Cache layers that hold keys and values by position and nothing else."""
+
+EMPTY_LAYER: Final = "DummyLayer"
+"""Since 5.20: the cache layer of a model's layer that attends with the keys of another."""
 
 
 def base_model(model: PreTrainedModel) -> Any:  # noqa: ANN401 - any architecture
@@ -30,6 +35,23 @@ def forward_parameters(model: PreTrainedModel) -> frozenset[str]:
     # Decorators such as deprecate_kwarg keep the signature; accelerate's hooks keep the old method.
     forward = getattr(inner, "_old_forward", inner.forward)
     return frozenset(inspect.signature(forward).parameters)
+
+
+def mentions(method: Any, name: str) -> bool:  # noqa: ANN401 - any function
+    """Whether the code of `method` itself, behind any decorators, reads something called `name`."""
+    code = getattr(inspect.unwrap(method), "__code__", None)
+    return code is not None and name in code.co_names + code.co_consts
+
+
+def asks_for(model: PreTrainedModel, setting: str) -> bool:
+    """Whether the model's code reads this setting of its configuration.
+
+    GPT-NeoX has inherited `is_decoder` and never looks at it; BERT does.
+    """
+    kinds = {type(module) for module in base_model(model).modules()}
+    return any(
+        mentions(kind.__init__, setting) or mentions(kind.forward, setting) for kind in kinds
+    )
 
 
 def processors_of(model: PreTrainedModel, request: Request) -> LogitsProcessorList:
@@ -59,13 +81,21 @@ def processors_of(model: PreTrainedModel, request: Request) -> LogitsProcessorLi
     return found
 
 
+ORIGINAL: Final = "original_inv_freq"
+"""Frequencies of a rotary module before they change; one for each type of layer, or for all."""
+
+
 def drifting_modules(model: PreTrainedModel) -> list[Any]:
     """Modules whose rotary frequencies depend on the longest text seen so far (dynamic NTK)."""
     return [
         module
         for module in model.modules()
-        if hasattr(module, "max_seq_len_cached") and hasattr(module, "original_inv_freq")
+        if hasattr(module, "max_seq_len_cached") and _originals(module)
     ]
+
+
+def _originals(module: torch.nn.Module) -> list[str]:
+    return [name for name in dir(module) if name.endswith(ORIGINAL)]
 
 
 def reset_frequencies(modules: Sequence[Any]) -> None:
@@ -75,19 +105,26 @@ def reset_frequencies(modules: Sequence[Any]) -> None:
     let one request change another's output.
     """
     for module in modules:
-        module.max_seq_len_cached = module.original_max_seq_len
-        frequencies = module.original_inv_freq.to(module.inv_freq.device)
-        module.register_buffer("inv_freq", frequencies, persistent=False)
+        for name in _originals(module):
+            prefix = name.removesuffix(ORIGINAL)
+            setattr(module, f"{prefix}max_seq_len_cached", module.original_max_seq_len)
+            device = getattr(module, f"{prefix}inv_freq").device
+            frequencies = getattr(module, name).to(device)
+            module.register_buffer(f"{prefix}inv_freq", frequencies, persistent=False)
 
 
-def cache_argument(parameters: frozenset[str]) -> str:
-    """The name under which forward takes the cache: `past_key_values` became `cache` in 5.24."""
-    for name in ("cache", "past_key_values"):
-        if name in parameters:
-            return name
+def cache_argument(parameters: frozenset[str], name: str) -> str:
+    """The argument that takes the cache: `past_key_values` became `cache` in 5.24.
+
+    Raises:
+        UnsupportedModel: If a forward with these parameters takes none.
+    """
+    for argument in ("cache", "past_key_values"):
+        if argument in parameters:
+            return argument
     raise UnsupportedModel(
-        "the model's forward takes no key/value cache (neither 'cache' nor 'past_key_values'); "
-        "only decoder-only models with a cache can be decoded speculatively"
+        f"{name} takes no key/value cache (its forward has neither 'cache' nor "
+        f"'past_key_values'); {WAY_OUT}"
     )
 
 
@@ -99,13 +136,22 @@ def plain_layers(config: Any, name: str) -> int:  # noqa: ANN401 - transformers'
             (recurrent and convolution states, compressed or indexed keys).
     """
     layers = DynamicCache(config=config).layers
-    strange = sorted({type(layer).__name__ for layer in layers if type(layer) not in PLAIN_LAYERS})
+    strange = {type(layer).__name__ for layer in layers if type(layer) not in PLAIN_LAYERS}
+    strange.discard(EMPTY_LAYER)
     if strange:
         raise UnsupportedModel(
-            f"{name} keeps {', '.join(strange)} in its cache, which cannot be rolled back to the "
-            "accepted tokens; decode this model with model.generate()"
+            f"{name} keeps {', '.join(sorted(strange))} in its cache, which cannot be rolled back "
+            f"to the accepted tokens; {WAY_OUT}"
         )
     return len(layers) or int(config.num_hidden_layers)
+
+
+def windows_of(config: Any) -> set[int]:  # noqa: ANN401 - transformers' configs are untyped
+    """The windows beyond which the cache of `generate` drops keys and values."""
+    layers = DynamicCache(config=config).layers
+    return {
+        layer.sliding_window for layer in layers if isinstance(layer, DynamicSlidingWindowLayer)
+    }
 
 
 class TreeLayer(CacheLayerMixin):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Mapping
 from typing import Any, Final
@@ -11,11 +10,23 @@ import attrs
 from transformers import GenerationMixin, PreTrainedModel
 
 from specdec.errors import UnsupportedModel
-from specdec.hf.compat import base_model, cache_argument, forward_parameters, plain_layers
+from specdec.hf.compat import (
+    WAY_OUT,
+    asks_for,
+    base_model,
+    cache_argument,
+    forward_parameters,
+    mentions,
+    plain_layers,
+    windows_of,
+)
 from specdec.hf.masks import MaskPlan
 
 ATTENTION: Final = ("sdpa", "eager")
 """Attention back ends that take an arbitrary additive mask."""
+
+MASKED: Final = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
+"""Types of layers whose masks are known for a tree; the names of `config.layer_types`."""
 
 UNBOUNDED: Final = sys.maxsize
 
@@ -80,54 +91,23 @@ def ability(model: PreTrainedModel) -> Ability:
         UnsupportedModel: If its output cannot be reproduced exactly with draft trees.
     """
     name = type(base_model(model)).__name__
-    if model.training:
-        raise UnsupportedModel(f"{name} is in training mode (dropout); call model.eval() first")
-    if model.config.is_encoder_decoder:
-        raise UnsupportedModel(f"{name} is an encoder-decoder model; only decoder-only models work")
     config = model.config.get_text_config(decoder=True)
-    if getattr(config, "is_decoder", None) is False:
-        raise UnsupportedModel(
-            f"{name} looks at later tokens too (config.is_decoder is False); decode this model "
-            "with model.generate()"
-        )
-    adapter = getattr(model, "active_peft_config", None)
-    if getattr(adapter, "is_prompt_learning", False):
-        raise UnsupportedModel(
-            f"{name} has an adapter with virtual tokens, which take no positions; decode it with "
-            "model.generate()"
-        )
-    if "local" in (getattr(config, "attention_layers", None) or ()):
-        raise UnsupportedModel(
-            f"{name} counts its local window by cache row, not by position; decode this model with "
-            "model.generate()"
-        )
-    attention = config._attn_implementation
-    if attention not in ATTENTION:
-        raise UnsupportedModel(
-            f"{name} uses the attention back end {attention!r}, which takes no tree mask; load it "
-            "with attn_implementation='sdpa' (or 'eager'), or call "
-            "model.set_attn_implementation('sdpa')"
-        )
+    if obstacle := _setting(model, config) or _nature(model, config):
+        raise UnsupportedModel(f"{name} {obstacle}")
     parameters = forward_parameters(model)
-    if "position_ids" not in parameters:
-        raise UnsupportedModel(
-            f"{name} takes no position_ids (relative or ALiBi positions), so a tree's nodes cannot "
-            "be placed; decode this model with model.generate()"
-        )
-    if getattr(config, "alibi", False):
-        raise UnsupportedModel(f"{name} uses ALiBi biases, which do not follow a tree mask")
-    if getattr(model, "_is_stateful", False):
-        raise UnsupportedModel(
-            f"{name} keeps recurrent states, which cannot be rolled back to the accepted tokens; "
-            "decode this model with model.generate()"
-        )
     table, switch, drifts = _positions(config)
+    masks = _masks(model, config, name)  # before the cache, which not every type of layer has
+    if forgotten := windows_of(config) - {masks.window, masks.chunk}:
+        raise UnsupportedModel(
+            f"{name} forgets what stands more than {min(forgotten)} tokens back, though its masks "
+            f"show it; {WAY_OUT}"
+        )
     return Ability(
         name=name,
-        cache_name=cache_argument(parameters),
+        cache_name=cache_argument(parameters, name),
         keeps_logits="logits_to_keep" in parameters,
         layers=plain_layers(config, name),
-        masks=_masks(model, config, name),
+        masks=masks,
         # Rotations that drift are made for texts beyond the trained length.
         context=UNBOUNDED
         if drifts
@@ -139,17 +119,68 @@ def ability(model: PreTrainedModel) -> Ability:
     )
 
 
+def _setting(model: PreTrainedModel, config: Any) -> str | None:  # noqa: ANN401
+    """What is in the way and can be changed, with the way to change it."""
+    if model.training:
+        return "is in training mode (dropout); call model.eval() first"
+    attention = config._attn_implementation
+    if attention in ATTENTION or model.config.is_encoder_decoder:
+        return None
+    return (
+        f"uses the attention back end {attention!r}, which takes no tree mask; load it with "
+        "attn_implementation='sdpa' (or 'eager'), or call model.set_attn_implementation('sdpa')"
+    )
+
+
+def _nature(model: PreTrainedModel, config: Any) -> str | None:  # noqa: ANN401
+    """What is in the way and cannot be changed."""
+    adapter = getattr(model, "active_peft_config", None)
+    found = {
+        "is an encoder-decoder model; only decoder-only models work": (
+            model.config.is_encoder_decoder
+        ),
+        "looks at later tokens too (config.is_decoder is False)": (
+            getattr(config, "is_decoder", None) is False and asks_for(model, "is_decoder")
+        ),
+        "has an adapter with virtual tokens, which take no positions": (
+            getattr(adapter, "is_prompt_learning", False)
+        ),
+        "masks by cache row inside its attention, not by position": (
+            bool(getattr(config, "attention_layers", None))  # GPT-Neo
+        ),
+        "keeps recurrent states, which cannot be rolled back to the accepted tokens": (
+            _recurrent(model, config)
+        ),
+        "takes no position_ids (relative or ALiBi positions), so a tree's nodes cannot be placed": (
+            "position_ids" not in forward_parameters(model)
+        ),
+        "uses ALiBi biases, which do not follow a tree mask": getattr(config, "alibi", False),
+    }
+    return next((f"{reason}; {WAY_OUT}" for reason, holds in found.items() if holds), None)
+
+
+def _recurrent(model: PreTrainedModel, config: Any) -> bool:  # noqa: ANN401
+    """Hybrid families have members without any recurrent layer, such as Granite 4.0 Micro."""
+    kinds = set(getattr(config, "layer_types", None) or ())
+    return getattr(base_model(model), "_is_stateful", False) and not (kinds and kinds <= MASKED)
+
+
 def _masks(model: PreTrainedModel, config: Any, name: str) -> MaskPlan:  # noqa: ANN401
     kinds = set(getattr(config, "layer_types", None) or ())
-    strange = sorted(kinds - {"full_attention", "sliding_attention"})
+    strange = sorted(kinds - MASKED)
     if strange:
         raise UnsupportedModel(
-            f"{name} has layers of type {', '.join(strange)}, for which no exact tree mask is "
-            "known; decode this model with model.generate()"
+            f"{name} has layers of type {', '.join(strange)}, for which no exact tree mask or no "
+            f"way back to the accepted tokens is known; {WAY_OUT}"
         )
     window = getattr(config, "sliding_window", None)
     if kinds:
-        return MaskPlan(window, mapped=True) if "sliding_attention" in kinds else MaskPlan()
+        chunk = getattr(config, "attention_chunk_size", None)
+        return MaskPlan(
+            window if "sliding_attention" in kinds else None,
+            chunk if "chunked_attention" in kinds else None,
+            mapped=kinds != {"full_attention"},
+        )
     # Some configurations name a window that their model never applies: what counts is whether
     # the modeling module makes sliding masks.
     inner = base_model(model)
@@ -184,10 +215,7 @@ def _positions(config: Any) -> tuple[int, int, bool]:  # noqa: ANN401
 def _recompute_at(model: PreTrainedModel, config: Any) -> int:  # noqa: ANN401
     """Models with long-rope that drop their cache at a length do it in this method."""
     own = type(base_model(model)).prepare_inputs_for_generation
-    code = inspect.unwrap(own).__code__  # decorators wrap it
     known = "original_max_position_embeddings"
-    if own is GenerationMixin.prepare_inputs_for_generation or (
-        known not in code.co_consts + code.co_names
-    ):
+    if own is GenerationMixin.prepare_inputs_for_generation or not mentions(own, known):
         return UNBOUNDED
     return int(getattr(config, known, None) or UNBOUNDED)
