@@ -25,6 +25,13 @@ from specdec.interfaces import (
 from specdec.request import Request
 from specdec.tree import EMPTY, ROOT, DraftTree, Limit, Vote
 
+CACHE = (
+    "cache"
+    if "cache" in hf.generation.GenerateDecoderOnlyOutput.__annotations__
+    else "past_key_values"
+)
+"""What this transformers calls a cache."""
+
 VOCABULARY = 67
 """Odd on purpose: no power of two hides a wrong stride."""
 

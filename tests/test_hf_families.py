@@ -13,22 +13,24 @@ import pytest
 import torch
 import transformers as hf
 from families import FAMILIES, Family, NotOffered, faults, tiny_family, try_out
-from models import FAMILIES as SETTINGS
 from models import (
+    CACHE,
     SWITCH,
     WINDOW,
     build,
     check_rows,
+    junk,
     plain_rows,
     prompt_of,
     reference,
     tiny,
     tree_of,
 )
+from models import FAMILIES as SETTINGS
 
 from specdec.engine import Engine
 from specdec.errors import UnsupportedModel
-from specdec.hf import HFTarget, session
+from specdec.hf import HFTarget, session, speculate
 from specdec.hf.attention import NAME, packed
 from specdec.hf.compat import WAY_OUT, asks_for
 from specdec.hf.masks import MaskPlan, tree_masks
@@ -84,6 +86,30 @@ def test_a_family_is_exact_or_refused(family: Family, attention: str) -> None:
         assert outcome.reason.startswith(type(tiny_family(family, attention)).__name__)
         assert family.refused in outcome.reason
         assert outcome.reason.endswith(WAY_OUT)
+
+
+@pytest.mark.parametrize("family", EXACT, ids=by_name)
+def test_a_family_goes_on_with_its_cache_inside_generate(family: Family) -> None:
+    """Two turns with one cache, plainly and with drafts; the second begins beyond the window."""
+    model = model_of(family)
+    outputs: list[list[int]] = []
+    for custom in (None, speculate(junk(nodes=10), budget=10, on_error="raise")):
+        ids, held = torch.tensor([prompt_of(9)]), {}
+        for turn in range(2):
+            out = model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=5,
+                do_sample=False,
+                pad_token_id=0,
+                return_dict_in_generate=True,
+                custom_generate=custom,
+                **held,
+            )
+            held = {CACHE: getattr(out, CACHE)}
+            ids = torch.cat([out.sequences, torch.tensor([prompt_of(4, seed=turn)])], dim=1)
+        outputs.append(ids[0].tolist())
+    assert outputs[0] == outputs[1]
 
 
 def test_the_page_of_families_is_what_make_docs_writes() -> None:

@@ -15,6 +15,7 @@ import tokenizers
 import torch
 import transformers as hf
 from models import (
+    CACHE,
     FAMILIES,
     FORGETS,
     VOCABULARY,
@@ -491,13 +492,6 @@ def same_caches(one: hf.DynamicCache, other: hf.DynamicCache) -> None:
         assert not b.keys.is_inference()
         torch.testing.assert_close(a.keys, b.keys, rtol=1e-9, atol=1e-9)
         torch.testing.assert_close(a.values, b.values, rtol=1e-9, atol=1e-9)
-
-
-CACHE = (
-    "cache"
-    if "cache" in hf.generation.GenerateDecoderOnlyOutput.__annotations__
-    else ("past_key_values")
-)
 
 
 @pytest.mark.parametrize("stack", STACKS)

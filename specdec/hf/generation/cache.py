@@ -9,7 +9,7 @@ import torch
 from transformers.cache_utils import Cache
 
 from specdec.errors import RequestError
-from specdec.hf.compat import PLAIN_LAYERS, TreeLayer
+from specdec.hf.compat import EMPTY_LAYER, PLAIN_LAYERS, TreeLayer
 
 
 def check_cache(cache: Any, length: int) -> None:  # noqa: ANN401 - whatever a caller hands over
@@ -42,7 +42,7 @@ def check_cache(cache: Any, length: int) -> None:  # noqa: ANN401 - whatever a c
 
 
 def _plain(layer: object) -> bool:
-    return type(layer) in PLAIN_LAYERS
+    return type(layer) in PLAIN_LAYERS or type(layer).__name__ == EMPTY_LAYER
 
 
 def take_over(cache: Cache, count: int, room: int) -> list[TreeLayer]:
@@ -57,7 +57,7 @@ def take_over(cache: Cache, count: int, room: int) -> list[TreeLayer]:
     held = int(cache.get_seq_length())
     sources: list[Any] = cache.layers
     for layer, source in zip(layers, sources, strict=False):
-        if held and source.is_initialized:
+        if held and getattr(source, "keys", None) is not None:
             layer.update(_behind(source.keys, held), _behind(source.values, held))
     return layers
 

@@ -92,7 +92,7 @@ def read_given(
     Raises:
         RequestError: If an argument asks for what drafts cannot give.
     """
-    present = {name: value for name, value in arguments.items() if value is not None}
+    present = {name: value for name, value in arguments.items() if not _nothing(value)}
     _check_arguments(config, present)
     rows, length = input_ids.shape
     if streamer is not None and rows > 1:
@@ -127,6 +127,11 @@ def read_given(
         logits=record and bool(config.output_logits),
         record=record,
     )
+
+
+def _nothing(value: object) -> bool:
+    """Whether an argument says nothing; some models are given the empty outputs of no images."""
+    return value is None or (isinstance(value, Mapping) and not value)
 
 
 def check_method(config: Any, assistant: Any = None) -> None:  # noqa: ANN401
