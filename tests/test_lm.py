@@ -75,6 +75,17 @@ def test_the_reply_is_what_the_engine_writes(lm):
     assert reply.report == specdec.Acceptance.of(reply.result)
 
 
+def test_a_criterion_ends_a_reply(lm):
+    whole = lm.chat(HELLO, max_new_tokens=12)
+
+    def third(ids, scores):
+        return ids.shape[1] == whole.prompt_tokens + 3
+
+    cut = lm.chat(HELLO, max_new_tokens=12, criteria=[third])
+    assert cut.tokens == whole.tokens[:3]
+    assert (cut.result.finish, cut.finish_reason) == ("criterion", "stop")
+
+
 def test_a_folder_is_loaded_and_its_costs_are_measured_at_the_first_request(
     tiny_folder, monkeypatch
 ):

@@ -26,6 +26,7 @@ class Options(TypedDict, total=False):
         prediction: Text that the reply probably repeats, such as the file that is to be edited.
         tenant: Owner of what is learned; nothing crosses tenants.
         processors: Logits processors; see `Request.processors`.
+        criteria: Stopping criteria; see `Request.criteria`.
         call_format: How the model writes calls, where its chat template does not say.
         id: Name of the request in logs and reports, and of its reply.
     """
@@ -40,6 +41,7 @@ class Options(TypedDict, total=False):
     prediction: str | None
     tenant: str
     processors: Sequence[Any]
+    criteria: Sequence[Any]
     call_format: CallFormat
     id: str
 
@@ -49,7 +51,15 @@ NAMES = tuple(Options.__annotations__)
 SAMPLING = ("top_k", "top_p", "seed")
 """Options that say nothing without a temperature."""
 
-PASSED_ON = ("max_new_tokens", "prediction", "tenant", "processors", "call_format", "id")
+PASSED_ON = (
+    "max_new_tokens",
+    "prediction",
+    "tenant",
+    "processors",
+    "criteria",
+    "call_format",
+    "id",
+)
 """Options that a request has under the same name."""
 
 
