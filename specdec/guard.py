@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,7 @@ import numpy.typing as npt
 from specdec.errors import ContractError
 from specdec.interfaces import Drafter, DraftSession, Needs
 from specdec.request import Request, Result, Step
-from specdec.tree import EMPTY, DraftTree, Limit
+from specdec.tree import EMPTY, DraftTree, Limit, Vote
 
 log = logging.getLogger("specdec")
 _warned: set[str] = set()
@@ -45,7 +46,10 @@ class Guard(DraftSession):
             self._attempt("start", lambda: self._open(committed))
 
     def _ask_needs(self) -> None:
-        self.needs = self._drafter.needs
+        needs = self._drafter.needs
+        if not isinstance(needs, Needs):
+            raise ContractError(f"{self._name()} needs a {type(needs).__name__}; expected Needs")
+        self.needs = needs
 
     def _open(self, committed: Sequence[int]) -> None:
         session = self._drafter.start(self._request, committed)
@@ -92,7 +96,7 @@ class Guard(DraftSession):
         return found
 
     def _checked(self, tree: DraftTree, limit: Limit) -> DraftTree:
-        if not isinstance(tree, DraftTree):
+        if type(tree) is not DraftTree:  # a subclass may do anything
             raise ContractError(
                 f"{self._name()} proposed a {type(tree).__name__}; expected a DraftTree"
             )
@@ -108,6 +112,12 @@ class Guard(DraftSession):
                 f"{self._name()} proposed a path of {depth} tokens where at most {limit.depth} "
                 "may follow"
             )
+        for vote in chain.from_iterable(tree.votes):
+            if type(vote) is not Vote or type(vote.source) is not str or not 0 < vote.score <= 1:
+                raise ContractError(
+                    f"{self._name()} proposed a node with {vote!r}; expected Vote(source, score) "
+                    "with a text and a score in (0, 1]"
+                )
         low, high = min(tree.tokens), max(tree.tokens)
         if low < 0 or (self._request.vocabulary and high >= self._request.vocabulary):
             raise ContractError(

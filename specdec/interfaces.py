@@ -35,6 +35,10 @@ class Needs:
     top_k: int = 0
     embedding: bool = False
 
+    def __attrs_post_init__(self) -> None:
+        if type(self.top_k) is not int or self.top_k < 0:
+            raise ValueError(f"top_k must be an integer of at least 0, got {self.top_k!r}")
+
     def __or__(self, other: Needs) -> Needs:
         """The union of two needs."""
         return Needs(max(self.top_k, other.top_k), self.embedding or other.embedding)

@@ -51,6 +51,9 @@ class Sampling:
                 f"temperature must be at least 1e-6 and finite, got {self.temperature}; for greedy "
                 "decoding leave sampling out"
             )
+        for name, value in (("top_k", self.top_k), ("seed", self.seed or 0)):
+            if type(value) is not int:
+                raise RequestError(f"{name} must be an integer, got {value!r}")
         if self.top_k < 0 or not 0 < self.top_p <= 1:
             raise RequestError(
                 f"top_k must be at least 0 and top_p in (0, 1], got {self.top_k} and {self.top_p}"
@@ -145,10 +148,19 @@ class Request:
             raise RequestError(
                 f"{self.id} has an empty prompt; a model needs at least one token to start from"
             )
+        if min(self.prompt) < 0:
+            raise RequestError(
+                f"{self.id}: the prompt holds token {min(self.prompt)}; ids begin at 0"
+            )
         if self.max_new_tokens < 0:
             raise RequestError(
                 f"{self.id}: max_new_tokens must be at least 0, got {self.max_new_tokens}"
             )
+        for watcher in (*self.processors, *self.criteria):
+            if not callable(watcher):
+                raise RequestError(
+                    f"{self.id}: processors and criteria must be callable, got {watcher!r}"
+                )
         if "" in self.stop_strings:
             raise RequestError(f"{self.id}: a stop string is empty; it would stop everything")
         if self.stop_strings and self.codec is None:

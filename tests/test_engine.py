@@ -21,7 +21,7 @@ from specdec.hf.decide import Decider
 from specdec.hf.seat import Seat
 from specdec.interfaces import Decision, Drafter, DraftSession, Needs
 from specdec.request import Request, SourceCount, Step
-from specdec.tree import EMPTY, ROOT, DraftTree, Limit
+from specdec.tree import EMPTY, ROOT, DraftTree, Limit, Vote
 
 VOCABULARY = 10
 
@@ -281,6 +281,8 @@ BREACHES = {
     "high": (DraftTree.chain([VOCABULARY], source="x"), "token 10, outside"),
     "low": (DraftTree.chain([-3], source="x"), "token -3, outside"),
     "type": ([1, 2], "proposed a list; expected a DraftTree"),
+    "votes": (DraftTree((1,), (ROOT,), (0.9,), ("x",)), "a node with 'x'; expected Vote"),
+    "source": (DraftTree((1,), (ROOT,), (0.9,), ((Vote(["x"], 0.9),),)), "expected Vote"),
 }
 
 
@@ -294,6 +296,27 @@ def test_a_breach_of_contract_is_named_or_left_out(breach: str) -> None:
     assert plain.tokens == (1, 2, 3, 4)
     assert len(plain.errors) == 1
     assert plain.nodes == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("needs", [None, 3, "top"])
+def test_a_drafter_with_odd_needs_is_left_out(needs: object) -> None:
+    class Odd(Scripted):
+        @property
+        def needs(self) -> Needs:
+            return needs  # type: ignore[return-value]
+
+    drafter = Odd(lambda output, limit: EMPTY)
+    with pytest.raises(ContractError, match="expected Needs"):
+        engine(drafter).generate(Request((0,), 4))
+    plain = engine(drafter, on_error="plain").generate(Request((0,), 4))
+    assert plain.tokens == (1, 2, 3, 4)
+    assert len(plain.errors) == 1
+
+
+@pytest.mark.parametrize("top_k", [-1, 2.5, "3", None])
+def test_needs_are_counts(top_k: object) -> None:
+    with pytest.raises(ValueError, match="top_k must be an integer of at least 0"):
+        Needs(top_k)  # type: ignore[arg-type]
 
 
 def test_a_drafter_that_starts_no_session_is_named() -> None:

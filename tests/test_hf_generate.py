@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from models import (
     CACHE,
     FAMILIES,
     FORGETS,
+    SWITCH,
     VOCABULARY,
     WINDOW,
     build,
@@ -636,13 +638,204 @@ def test_a_cache_that_cannot_be_continued_is_refused_by_name() -> None:
     refused("one sequence", [prompt_of(12), prompt_of(12)], **{CACHE: held})
 
 
-def test_a_batch_without_padding_id_that_may_need_one_is_refused() -> None:
+def test_a_batch_whose_rows_generate_would_write_beyond_their_end_is_refused() -> None:
     refused(
-        "pad_token_id",
+        "goes on writing behind the end",
         [[1, 2], [3, 4]],
-        pad_token_id=None,
         stopping_criteria=hf.StoppingCriteriaList([After({1})]),
     )
+
+
+@pytest.mark.parametrize("family", ["phi3-longrope", "llama-dynamic"])
+def test_padding_where_rotations_change_in_the_middle_is_refused(family: str) -> None:
+    """generate changes them for a whole batch, and counts padding in some models."""
+    model = tiny(family)
+    short = [prompt_of(9), prompt_of(4, seed=2)]
+    plain, ours, _ = both(model, short, max_new_tokens=SWITCH - 9)
+    assert torch.equal(plain, ours)
+    for prompts in (short, [prompt_of(9)]):
+        batch = padded([*prompts, [1] * 12])
+        call = {name: rows[: len(prompts)] for name, rows in batch.items()}
+        with pytest.raises(RequestError, match=f"change at {SWITCH} tokens"):
+            model.generate(
+                **call,
+                max_new_tokens=SWITCH,
+                pad_token_id=0,
+                custom_generate=speculate(junk(), budget=8),
+            )
+
+
+def test_the_shortest_of_several_limits_counts() -> None:
+    def fresh() -> dict[str, Any]:
+        criteria = [hf.MaxLengthCriteria(25), hf.MaxLengthCriteria(14)]
+        return {"stopping_criteria": hf.StoppingCriteriaList(criteria)}
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        plain, ours, _ = both(tiny("llama"), [prompt_of(9)], "oracle", fresh=fresh)
+    assert torch.equal(plain, ours)
+    assert ours.shape[1] == 14
+
+
+def test_a_batch_gives_each_row_processors_and_criteria_of_its_own() -> None:
+    """What keeps a state must not go on in the next row where it ended in the one before."""
+
+    class Sixth(hf.StoppingCriteria):
+        def __init__(self) -> None:
+            self.calls = 0
+
+        def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
+            self.calls += 1
+            return torch.full((input_ids.shape[0],), self.calls == 6)
+
+    def fresh() -> dict[str, Any]:
+        return {
+            "logits_processor": hf.LogitsProcessorList([Counting()]),
+            "stopping_criteria": hf.StoppingCriteriaList([Sixth()]),
+        }
+
+    plain, ours, _ = both(tiny("llama"), PROMPTS, fresh=fresh, eos_token_id=66, **KEEP)
+    same_records(tiny("llama"), plain, ours)
+
+
+def test_a_criterion_that_cannot_be_copied_sees_all_rows() -> None:
+    class Cancel(hf.StoppingCriteria):
+        def __init__(self) -> None:
+            self.event = threading.Event()
+            self.calls = 0
+
+        def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
+            self.calls += 1
+            return torch.full((input_ids.shape[0],), self.event.is_set())
+
+    cancel = Cancel()
+    tiny("llama").generate(
+        **padded(PROMPTS),
+        max_new_tokens=4,
+        eos_token_id=66,
+        pad_token_id=0,
+        stopping_criteria=hf.StoppingCriteriaList([cancel]),
+        custom_generate=speculate(junk(), budget=8),
+    )
+    assert cancel.calls == 4 * len(PROMPTS)
+
+
+@pytest.mark.parametrize("odd", [[False], None, "no"])
+def test_a_criterion_that_says_neither_yes_nor_no_is_an_error_as_in_generate(odd: Any) -> None:
+    def fresh() -> dict[str, Any]:
+        return {"stopping_criteria": hf.StoppingCriteriaList([lambda ids, scores: odd])}
+
+    for custom in (None, speculate(junk(), budget=8)):
+        with pytest.raises(TypeError):
+            tiny("llama").generate(
+                **padded([prompt_of(9)]),
+                **fresh(),
+                max_new_tokens=4,
+                pad_token_id=0,
+                custom_generate=custom,
+            )
+
+
+def test_a_streamer_hears_of_a_token_before_the_next_is_chosen() -> None:
+    """A criterion may look at what was streamed."""
+
+    def fresh() -> dict[str, Any]:
+        streamer = Recorder()
+
+        def enough(ids: torch.Tensor, scores: Any) -> torch.Tensor:
+            return torch.tensor([len(streamer.puts) > 6])
+
+        return {"streamer": streamer, "stopping_criteria": hf.StoppingCriteriaList([enough])}
+
+    plain, ours, _ = both(tiny("llama"), [prompt_of(9)], "oracle", fresh=fresh)
+    assert torch.equal(plain, ours)
+    assert ours.shape[1] < 9 + TOKENS
+
+
+def test_processors_may_differentiate_and_keep_what_they_saw() -> None:
+    kept: list[torch.Tensor] = []
+
+    def gradient(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        kept.append(scores)
+        with torch.enable_grad():
+            leaf = scores.detach().clone().requires_grad_()
+            (slope,) = torch.autograd.grad((leaf**2 * scores).sum(), leaf)
+        return scores + 0.1 * slope
+
+    def fresh() -> dict[str, Any]:
+        return {"logits_processor": hf.LogitsProcessorList([gradient])}
+
+    plain, ours, _ = both(tiny("llama"), [prompt_of(9)], fresh=fresh, **KEEP)
+    same_records(tiny("llama"), plain, ours)
+    kept[-1].mul_(2.0)
+    weight = torch.ones(1, requires_grad=True)
+    (kept[-1] * weight).sum().backward()
+
+
+def test_ids_of_any_width_give_the_same_output() -> None:
+    ids = torch.tensor([prompt_of(9)], dtype=torch.int32)
+    call: dict[str, Any] = {"attention_mask": torch.ones_like(ids), "max_new_tokens": 4}
+    call |= {"pad_token_id": 0, "do_sample": False}
+    plain = tiny("llama").generate(ids, **call)
+    ours = tiny("llama").generate(ids, **call, custom_generate=speculate(junk(), budget=8))
+    assert (plain.dtype, plain.tolist()) == (ours.dtype, ours.tolist())
+
+
+@pytest.mark.parametrize("pad", [1, 7])
+@pytest.mark.parametrize("order", ["ours then plain", "plain then ours", "ours then ours"])
+@pytest.mark.parametrize("family", ["llama", "gemma3-mixed", "gpt2"])
+def test_a_padded_prompt_and_its_cache_go_on(family: str, order: str, pad: int) -> None:
+    """Rows of padding are in generate's cache too."""
+    model = tiny(family)
+
+    def turns(names: list[str]) -> list[int]:
+        ids = torch.tensor([[0] * pad + prompt_of(9)])
+        mask = (torch.arange(pad + 9) >= pad).long()[None]
+        held = dynamic(model)
+        for turn, name in enumerate(names):
+            custom = speculate(junk(), budget=8) if name == "ours" else None
+            out = model.generate(
+                ids,
+                attention_mask=mask,
+                **{CACHE: held},
+                max_new_tokens=5,
+                do_sample=False,
+                pad_token_id=0,
+                custom_generate=custom,
+            )
+            assert held.get_seq_length() == out.shape[1] - 1
+            ids = torch.cat([out, torch.tensor([prompt_of(3 + turn, seed=turn)])], dim=1)
+            grown = torch.ones((1, ids.shape[1] - mask.shape[1]), dtype=torch.long)
+            mask = torch.cat([mask, grown], dim=1)
+        return ids[0].tolist()
+
+    assert turns(order.split(" then ")) == turns(["plain", "plain"])
+
+
+def test_a_cache_in_another_dtype_is_continued() -> None:
+    model, outputs = tiny("llama"), []
+    ids = torch.tensor([prompt_of(12)])
+    for custom in (None, speculate(junk(), budget=8, on_error="raise")):
+        held = dynamic(model)
+        with torch.no_grad():
+            model(input_ids=ids[:, :7], use_cache=True, **{CACHE: held})
+        for layer in held.layers:
+            layer.keys, layer.values = layer.keys.float(), layer.values.float()
+        call: dict[str, Any] = {"attention_mask": torch.ones_like(ids), CACHE: held}
+        call |= {"max_new_tokens": 8, "pad_token_id": 0, "do_sample": False}
+        outputs.append(model.generate(ids, **call, custom_generate=custom))
+    assert torch.equal(*outputs)
+
+
+def test_caches_of_other_kinds_are_refused_by_name() -> None:
+    recording = dynamic(tiny("gemma3-mixed"))
+    for layer in recording.layers:
+        if hasattr(layer, "activate_past_recording"):
+            layer.activate_past_recording()
+    refused("activate_past_recording", [prompt_of(9)], **{CACHE: recording})
+    if hasattr(dynamic(tiny("llama")), "_is_user_defined") or hf.__version__ > "5.17":
+        refused("one sequence", [prompt_of(9)] * 2, **{CACHE: dynamic(tiny("llama"))})
+    refused("holds no token", input_ids=torch.zeros((1, 0), dtype=torch.long))
 
 
 # Models

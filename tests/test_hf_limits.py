@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from typing import Any
 
 import attrs
@@ -13,6 +15,7 @@ from models import FAMILIES, SWITCH, TABLE, WINDOW, build, check_rows, prompt_of
 from specdec.engine import Engine
 from specdec.errors import UnsupportedModel
 from specdec.hf import HFTarget, session
+from specdec.hf.attention import NAME, attention_of, packed
 from specdec.hf.limits import UNBOUNDED, ability
 from specdec.hf.masks import MaskPlan
 
@@ -248,3 +251,71 @@ def test_a_model_that_ignores_masks_or_positions_is_refused_by_the_probe(
     )
     assert "does not follow tree masks or positions" in refused(model)
     HFTarget(model, probe=False)
+
+
+@pytest.mark.parametrize("heads", [2, 4])
+def test_a_model_that_computes_in_another_dtype_than_it_embeds_in_is_exact(heads: int) -> None:
+    """A mask in the embedding's dtype is silently wrong in sdpa, from 16 rows on."""
+    config = FAMILIES["llama"]()
+    config.num_key_value_heads = heads
+    model = build(config)
+    embedding: Any = model.get_input_embeddings().float()
+    embedding.register_forward_hook(lambda module, inputs, output: output.double())
+    assert check_rows(HFTarget(model), prompt_of(21), 14, nodes=24).worst < 1e-6
+
+
+def test_a_model_that_changed_since_its_target_was_built_is_refused() -> None:
+    model = build(FAMILIES["llama"]())
+    ours = HFTarget(model)
+    request = ours.request(prompt_of(9), max_new_tokens=4)
+    before = Engine(ours).generate(request).tokens
+    model.set_attn_implementation("eager")
+    with pytest.raises(UnsupportedModel, match="uses eager attention, unlike when its target"):
+        Engine(ours).generate(request)
+    model.set_attn_implementation("sdpa")
+    model.train()
+    with pytest.raises(UnsupportedModel, match="is in training mode, unlike when its target"):
+        Engine(ours).generate(request)
+    model.eval()
+    assert Engine(ours).generate(request).tokens == before
+
+
+def test_models_may_share_one_configuration_in_several_threads() -> None:
+    """A pass changes the attention back end in the configuration while it lasts."""
+    config = FAMILIES["llama"]()
+    first = build(config)
+    other = hf.LlamaForCausalLM(first.config).to(torch.float64).eval()
+    targets = [HFTarget(first), HFTarget(other)]
+    requests = [t.request(prompt_of(9), max_new_tokens=12) for t in targets]
+    alone = [
+        Engine(t).generate(request).tokens for t, request in zip(targets, requests, strict=True)
+    ]
+    found: list[list[tuple[int, ...]]] = [[], []]
+
+    def run(i: int) -> None:
+        for _ in range(25):
+            target = HFTarget(targets[i].model)  # looks at the back end, too
+            found[i].append(Engine(target).generate(requests[i]).tokens)
+
+    switching = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(2)]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(switching)
+    assert found == [[alone[0]] * 25, [alone[1]] * 25]
+    assert first.config._attn_implementation == "sdpa"
+
+
+def test_the_packed_kernel_stays_until_the_last_pass_under_a_configuration_ends() -> None:
+    config = build(FAMILIES["llama"]()).config
+    with packed(config):
+        with packed(config):
+            assert config._attn_implementation == NAME
+        assert config._attn_implementation == NAME
+        assert attention_of(config) == "sdpa"
+    assert config._attn_implementation == "sdpa"

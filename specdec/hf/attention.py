@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -48,6 +49,8 @@ def packed_sdpa(
     batch, heads, _, size = query.shape
     packable = length == 1 if attention_mask is None else attention_mask.shape[1] == 1
     if groups == 1 or not packable or not ordinary:
+        if attention_mask is not None:
+            attention_mask = _in(query.dtype, attention_mask)
         result: tuple[torch.Tensor, torch.Tensor | None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, **kwargs
         )
@@ -70,17 +73,22 @@ def length_of(mask: torch.Tensor | None, query: torch.Tensor) -> int:
 
 
 def _repeated(mask: torch.Tensor, groups: int, dtype: torch.dtype) -> torch.Tensor:
-    """(1, 1, groups * q, kv) mask; the same for every layer of a pass, so it is made once.
-
-    Quantised models may compute in another dtype than their first parameter's.
-    """
+    """(1, 1, groups * q, kv) mask; the same for every layer of a pass, so it is made once."""
     made: tuple[object, torch.Tensor] | None = getattr(mask, "_specdec_repeated", None)
     if made is None or made[0] != (groups, dtype):
-        rows = mask.repeat(1, 1, groups, 1)
-        # transformers' own masks for one token are boolean, and stay so.
-        made = (groups, dtype), rows.to(dtype) if rows.is_floating_point() else rows
+        made = (groups, dtype), _in(dtype, mask.repeat(1, 1, groups, 1))
         mask._specdec_repeated = made  # type: ignore[attr-defined]
     return made[1]
+
+
+def _in(dtype: torch.dtype, mask: torch.Tensor) -> torch.Tensor:
+    """An additive mask in the dtype that attention computes in.
+
+    Quantised and mixed models may compute in another dtype than their first parameter's, and sdpa
+    is silently wrong with a float mask beside double queries (torch 2.13, CPU, from 16 rows on).
+    transformers' own masks for one token are boolean, and stay so.
+    """
+    return mask.to(dtype) if mask.is_floating_point() else mask
 
 
 AttentionInterface.register(NAME, packed_sdpa)
@@ -88,14 +96,13 @@ AttentionMaskInterface.register(NAME, sdpa_mask)
 
 
 _locks: WeakKeyDictionary[Any, threading.RLock] = WeakKeyDictionary()
+_inside: Counter[int] = Counter()
+"""By id of a configuration, how many passes use `packed_sdpa` under it: models may share one."""
 _guard: Final = threading.Lock()
 
 
 def lock_of(model: Any) -> threading.RLock:  # noqa: ANN401 - any module
-    """The lock that guards a model's passes: one per model, however many targets wrap it.
-
-    A pass changes the model's attention back end for its duration, so two must not overlap.
-    """
+    """The lock that guards a model's passes: one per model, however many targets wrap it."""
     with _guard:
         return _locks.setdefault(model, threading.RLock())
 
@@ -112,14 +119,26 @@ def dispatches(config: Any) -> bool:  # noqa: ANN401 - transformers' configs are
     return any(hasattr(home, "ALL_ATTENTION_FUNCTIONS") for home in homes)
 
 
+def attention_of(config: Any) -> str:  # noqa: ANN401 - transformers' configs are untyped
+    """The attention back end, also while a pass has `packed_sdpa` in place of sdpa."""
+    name: str = config._attn_implementation
+    return "sdpa" if name == NAME else name
+
+
 @contextmanager
 def packed(config: Any) -> Iterator[None]:  # noqa: ANN401 - transformers' configs are untyped
     """Use `packed_sdpa` in place of sdpa inside the block; the caller holds `lock_of` the model."""
-    if config._attn_implementation != "sdpa" or not dispatches(config):
+    if attention_of(config) != "sdpa" or not dispatches(config):
         yield
         return
-    config._attn_implementation = NAME
+    with _guard:
+        _inside[id(config)] += 1
+        config._attn_implementation = NAME
     try:
         yield
     finally:
-        config._attn_implementation = "sdpa"
+        with _guard:
+            _inside[id(config)] -= 1
+            if not _inside[id(config)]:
+                del _inside[id(config)]
+                config._attn_implementation = "sdpa"

@@ -196,6 +196,8 @@ class TreeLayer(CacheLayerMixin):
             self._grow(end)
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
+        elif key_states.dtype != self._keys.dtype:  # a cache handed in may have had another
+            self._keys, self._values = self._keys.to(key_states), self._values.to(value_states)
         self._keys[:, :, self.length : end] = key_states
         self._values[:, :, self.length : end] = value_states
         self.length = end

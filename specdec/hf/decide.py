@@ -56,6 +56,7 @@ class Decider:
         for criterion in self._request.criteria:  # all are asked, as in generate: they may count
             if self._seat.ends(criterion, self._seen()) and not stop:
                 self.stops.finish, stop = "criterion", True
+        self._seat.put(token)
         return Decision(token, stop)
 
     def _scores(self, row: torch.Tensor) -> torch.Tensor:

@@ -10,6 +10,7 @@ import attrs
 from transformers import GenerationMixin, PreTrainedModel
 
 from specdec.errors import UnsupportedModel
+from specdec.hf.attention import attention_of
 from specdec.hf.compat import (
     WAY_OUT,
     asks_for,
@@ -37,6 +38,7 @@ class Ability:
 
     Attributes:
         name: The model's class, for messages.
+        attention: Its attention back end.
         cache_name: The argument under which forward takes the cache.
         keeps_logits: Whether forward can compute the last rows of logits only.
         layers: Number of cache layers.
@@ -49,6 +51,7 @@ class Ability:
     """
 
     name: str
+    attention: str
     cache_name: str
     keeps_logits: bool
     layers: int
@@ -104,6 +107,7 @@ def ability(model: PreTrainedModel) -> Ability:
         )
     return Ability(
         name=name,
+        attention=attention_of(config),
         cache_name=cache_argument(parameters, name),
         keeps_logits="logits_to_keep" in parameters,
         layers=plain_layers(config, name),
@@ -123,7 +127,7 @@ def _setting(model: PreTrainedModel, config: Any) -> str | None:  # noqa: ANN401
     """What is in the way and can be changed, with the way to change it."""
     if model.training:
         return "is in training mode (dropout); call model.eval() first"
-    attention = config._attn_implementation
+    attention = attention_of(config)
     if attention in ATTENTION or model.config.is_encoder_decoder:
         return None
     return (

@@ -16,7 +16,7 @@ from specdec.tree import EMPTY, ROOT, DraftTree, Vote
 if TYPE_CHECKING:
     from specdec.hf.target import HFTarget
 
-PROMPT: Final = (1, 2, 3)
+PROMPT: Final = (1, 2, 3) * 6
 A, B, C, D = 4, 5, 6, 7
 
 PATHS: Final = ((), (A,), (B,), (B, C), (B, C, D), (B, C, D, A))
@@ -51,7 +51,7 @@ def check_rows(target: HFTarget) -> None:
 
 def shortens(target: HFTarget) -> bool:
     """Whether masks for the root and the nodes alone are worth trying."""
-    return target.ability.masks == MaskPlan() and target.config._attn_implementation == "sdpa"
+    return target.ability.masks == MaskPlan() and target.ability.attention == "sdpa"
 
 
 def _fault(target: HFTarget) -> str | None:

@@ -25,6 +25,10 @@ class Kept:
     logits: list[torch.Tensor] | None = None
 
 
+def _nowhere(token: int) -> None:
+    """Where tokens go that nobody waits for."""
+
+
 @attrs.frozen
 class Seat:
     """One row of a batch, decoded on its own.
@@ -39,6 +43,7 @@ class Seat:
         row: Index of this one.
         layers: A cache that holds the beginning of the prompt, or empty ones; none for fresh ones.
         kept: What is kept of the scores.
+        put: Is given every token once it is chosen and judged, before the next is.
     """
 
     processors: LogitsProcessorList
@@ -47,6 +52,7 @@ class Seat:
     row: int = 0
     layers: list[TreeLayer] = attrs.field(factory=list, repr=False)
     kept: Kept = attrs.field(factory=Kept, repr=False)
+    put: Callable[[int], None] = _nowhere
 
     def process(self, ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
         """(1, V) scores to choose from, given (1, L) ids and the (1, V) logits behind them."""
@@ -54,14 +60,17 @@ class Seat:
         if self.rows == 1:
             alone: torch.Tensor = processors(ids, logits)
             return alone
-        # Not `expand`: processors may write in place.
-        scores: torch.Tensor = processors(ids.repeat(self.rows, 1), logits.repeat(self.rows, 1))
+        # Not `expand`: processors may write in place, and then the logits show it.
+        many = logits.repeat(self.rows, 1)
+        scores: torch.Tensor = processors(ids.repeat(self.rows, 1), many)
+        logits.copy_(many[self.row : self.row + 1])
         return scores[self.row : self.row + 1]
 
     def ends(self, criterion: Callable[..., Any], ids: torch.Tensor) -> bool:
         """Whether `criterion` ends generation behind (1, L) ids."""
         scores = self.kept.scores
         given = None if scores is None else tuple(s.expand(self.rows, -1) for s in scores)
-        done = criterion(ids.expand(self.rows, -1), given)
-        # A bool, or one for each row.
-        return bool(done[self.row] if isinstance(done, torch.Tensor) and done.ndim else done)
+        none = torch.zeros(self.rows, dtype=torch.bool, device=ids.device)
+        # One for all rows or one for each, as in generate; anything else is an error there too.
+        done: torch.Tensor = none | criterion(ids.expand(self.rows, -1), given)
+        return bool(done[self.row])

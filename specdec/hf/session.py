@@ -86,7 +86,7 @@ class Session:
         cached = len(self._cached)
         return 0 < cached <= self._able.recompute_at < cached + pending
 
-    @torch.inference_mode()
+    @torch.no_grad()  # as in generate: processors may need more than inference mode allows
     def decide(self, path_tokens: Sequence[int], row: torch.Tensor) -> Decision:
         return self._decider(path_tokens, row)
 

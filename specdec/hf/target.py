@@ -13,8 +13,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from specdec.calls.formats import CallFormat
 from specdec.calls.tools import Tool
-from specdec.errors import RequestError
-from specdec.hf.attention import lock_of
+from specdec.errors import RequestError, UnsupportedModel
+from specdec.hf.attention import attention_of, lock_of
 from specdec.hf.codec import HFCodec
 from specdec.hf.compat import base_model, drifting_modules
 from specdec.hf.limits import Ability, ability
@@ -52,8 +52,7 @@ class HFTarget:
         self.tokenizer = tokenizer
         self.codec = HFCodec(tokenizer) if tokenizer is not None else None
         self.lock = lock_of(base_model(model))
-        with self.lock:  # a pass of another target of this model changes its attention meanwhile
-            self.ability: Ability = ability(model)
+        self.ability: Ability = ability(model)
         self.config = model.config.get_text_config(decoder=True)
         self.drifting = drifting_modules(model) if self.ability.drifts else []
         self.short_masks = False
@@ -189,19 +188,26 @@ class HFTarget:
         """Refuse what cannot be decoded.
 
         Raises:
+            UnsupportedModel: If the model was changed since the target was built.
             RequestError: If the prompt leaves no room in the model's context or holds an id
                 outside its vocabulary.
         """
+        attention = attention_of(self.config)
+        if self.model.training or attention != self.ability.attention:
+            now = "is in training mode" if self.model.training else f"uses {attention} attention"
+            raise UnsupportedModel(
+                f"{self.ability.name} {now}, unlike when its target was built; change it back, or "
+                "build another target"
+            )
         length = len(request.prompt)
         if length > self.ability.context:
             raise RequestError(
                 f"{request.id}: the prompt has {length} tokens, but {self.ability.name} has "
                 f"{self.ability.context} positions; shorten the prompt"
             )
-        low, high = min(request.prompt), max(request.prompt)
-        if low < 0 or high >= self.vocabulary:
+        if max(request.prompt) >= self.vocabulary:
             raise RequestError(
-                f"{request.id}: the prompt holds token {low if low < 0 else high}, outside the "
+                f"{request.id}: the prompt holds token {max(request.prompt)}, outside the "
                 f"vocabulary of {self.vocabulary}; was it encoded with another model's tokenizer?"
             )
 

@@ -16,7 +16,7 @@ from specdec.errors import RequestError
 from specdec.interfaces import Budget, Drafter
 from specdec.lm import openai
 from specdec.lm.messages import readable
-from specdec.lm.options import Options, fields_of
+from specdec.lm.options import Options, check_text, fields_of
 from specdec.lm.reply import Done, Reply
 from specdec.lm.stacks import OFF, Stacks
 from specdec.lm.transcript import Reading, Transcript
@@ -185,10 +185,15 @@ class LanguageModel:
     ) -> Request:
         """The request."""
         fields = fields_of(options)
+        if callable(tools) or isinstance(tools, str | Mapping):
+            raise RequestError(f"tools must be a list of tools, got {tools!r}; write tools=[...]")
         if tools:
             fields["tools"] = tools
         if isinstance(said, str):
+            check_text("the prompt", said)
             return self.target.request(said, **fields)
+        if not isinstance(said, Iterable):
+            raise RequestError(f"expected messages, a text or token ids, got {said!r}")
         parts: tuple[Any, ...] = tuple(said)
         if parts and not isinstance(parts[0], Mapping):
             return self.target.request(parts, **fields)

@@ -82,7 +82,24 @@ def fields_of(options: Mapping[str, Any]) -> dict[str, Any]:
         raise RequestError(
             f"prediction must be the text that is expected, got {type(prediction).__name__}"
         )
+    for name, text in (("prediction", prediction), *(("stop", t) for t in fields["stop_strings"])):
+        check_text(name, text or "")
     return fields
+
+
+def check_text(name: str, text: str) -> None:
+    """Refuse text that no tokenizer takes.
+
+    Raises:
+        RequestError: If it holds half a surrogate pair.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise RequestError(
+            f"{name} holds half a character at {error.start} ({text[error.start]!r}), which is no "
+            "valid text"
+        ) from None
 
 
 def _sampling(options: Mapping[str, Any]) -> Sampling | None:

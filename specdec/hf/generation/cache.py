@@ -23,8 +23,13 @@ def check_cache(cache: Any, length: int) -> None:  # noqa: ANN401 - whatever a c
         RequestError: If it is not made of plain keys and values, or leaves nothing to compute.
     """
     kind = type(cache).__name__
-    if not isinstance(cache, Cache):
-        raise RequestError(f"the cache is a {kind}; expected a transformers Cache")
+    if not isinstance(cache, Cache) or not hasattr(cache, "layers"):
+        raise RequestError(f"the cache is a {kind}; hand over a DynamicCache, or leave it out")
+    if any(getattr(layer, "record_past", False) for layer in cache.layers):
+        raise RequestError(
+            f"a {kind} that records its past (activate_past_recording) cannot be continued "
+            "speculatively; hand over one that does not"
+        )
     layers = sorted({type(layer).__name__ for layer in cache.layers if not _plain(layer)})
     if layers or getattr(cache, "offloading", False):
         what = ", ".join(layers) if layers else "offloaded layers"
@@ -45,20 +50,22 @@ def _plain(layer: object) -> bool:
     return type(layer) in PLAIN_LAYERS or type(layer).__name__ == EMPTY_LAYER
 
 
-def take_over(cache: Cache, count: int, room: int) -> list[TreeLayer]:
-    """Layers that hold what `cache` holds.
+def take_over(cache: Cache, count: int, room: int, padding: int) -> list[TreeLayer]:
+    """Layers that hold what `cache` holds of the text.
 
     Args:
         cache: What `check_cache` let pass; it is left as it is.
         count: Layers that the model needs.
         room: Tokens to make room for.
+        padding: Rows in front that are no text.
     """
     layers = [TreeLayer(room) for _ in range(count)]
     held = int(cache.get_seq_length())
     sources: list[Any] = cache.layers
     for layer, source in zip(layers, sources, strict=False):
-        if held and getattr(source, "keys", None) is not None:
-            layer.update(_behind(source.keys, held), _behind(source.values, held))
+        if held > padding and getattr(source, "keys", None) is not None:
+            keys, values = (_behind(s, held) for s in (source.keys, source.values))
+            layer.update(keys[:, :, padding:], values[:, :, padding:])
     return layers
 
 
@@ -67,12 +74,21 @@ def _behind(states: torch.Tensor, held: int) -> torch.Tensor:
 
     No later token may look at those (they lie outside the window), so anything can stand there.
     """
-    lost = held - states.shape[-2]
-    return torch.nn.functional.pad(states, (0, 0, lost, 0)) if lost else states
+    return _blank_before(states, held - states.shape[-2])
 
 
-def give_back(layers: Sequence[TreeLayer], cache: Cache) -> None:
-    """Make `cache` hold what `layers` hold, as if `generate` had written it."""
+def _blank_before(states: torch.Tensor, rows: int) -> torch.Tensor:
+    return torch.nn.functional.pad(states, (0, 0, rows, 0)) if rows else states
+
+
+def give_back(layers: Sequence[TreeLayer], cache: Cache, padding: int) -> None:
+    """Make `cache` hold what `layers` hold, as if `generate` had written it.
+
+    Args:
+        layers: Keys and values of the text.
+        cache: Where they go.
+        padding: Rows in front of them that are no text; no mask will ever show them.
+    """
     kept: Sequence[Any] = layers
     for index, layer in enumerate(kept):
         if not layer.is_initialized:  # the model did not use it
@@ -80,14 +96,12 @@ def give_back(layers: Sequence[TreeLayer], cache: Cache) -> None:
         if index < len(cache.layers):
             cache.layers[index] = _fresh(cache.layers[index])
         # Ordinary tensors: those of inference mode could not be changed outside of it.
-        cache.update(layer.keys.clone(), layer.values.clone(), index)
+        keys, values = (_blank_before(s.clone(), padding) for s in (layer.keys, layer.values))
+        cache.update(keys, values, index)
 
 
 def _fresh(layer: Any) -> Any:  # noqa: ANN401 - any of PLAIN_LAYERS
     window = getattr(layer, "sliding_window", None)
     if window is None:
         return type(layer)()
-    fresh = type(layer)(window)
-    if layer.record_past:
-        fresh.activate_past_recording()
-    return fresh
+    return type(layer)(window)

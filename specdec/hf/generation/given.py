@@ -15,6 +15,7 @@ from transformers.generation.streamers import BaseStreamer
 from specdec.errors import RequestError
 from specdec.hf.generation.cache import check_cache
 from specdec.hf.generation.caller import CACHE_NAMES
+from specdec.hf.limits import Ability
 
 MODES: Final = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
 
@@ -95,6 +96,8 @@ def read_given(
     present = {name: value for name, value in arguments.items() if not _nothing(value)}
     _check_arguments(config, present)
     rows, length = input_ids.shape
+    if not length:
+        raise RequestError("input_ids holds no token; a model needs at least one to start from")
     if streamer is not None and rows > 1:
         raise RequestError(
             f"streamer works for one sequence, got {rows}: they are decoded one after another"
@@ -102,21 +105,20 @@ def read_given(
     ids = input_ids.tolist()
     starts = _starts(input_ids, config, present)
     _check_positions(present.get("position_ids"), starts, length)
-    most = criteria.max_length
-    ends, others = _split(criteria)
-    pad = getattr(config, "_pad_token_tensor", None)
-    if pad is None and rows > 1 and others:
+    limits, ends, others = _split(criteria)
+    if rows > 1 and others and not ends:
         raise RequestError(
-            "a batch whose sequences may end at different places needs pad_token_id to fill the "
-            "shorter ones with"
+            "without eos_token_id, generate goes on writing behind the end of a sequence as long "
+            "as others of its batch are not done; give eos_token_id, or one sequence"
         )
+    pad = getattr(config, "_pad_token_tensor", None)
     record = bool(config.return_dict_in_generate)
     return Given(
         input_ids=input_ids,
         prompts=tuple(tuple(row[at:]) for row, at in zip(ids, starts, strict=True)),
         paddings=tuple(tuple(row[:at]) for row, at in zip(ids, starts, strict=True)),
         # generate always writes one token
-        max_new_tokens=sys.maxsize - length if most is None else max(most - length, 1),
+        max_new_tokens=max(min(limits, default=sys.maxsize) - length, 1),
         stop_ids=ends,
         criteria=others,
         pad=0 if pad is None else int(pad),
@@ -158,6 +160,25 @@ def check_method(config: Any, assistant: Any = None) -> None:  # noqa: ANN401
 def _chooses(value: object) -> bool:
     """Whether an argument of `OTHER_METHODS` has a value that counts."""
     return value not in (None, False, 0, 1, 0.0)
+
+
+def check_rotations(able: Ability, given: Given) -> None:
+    """Refuse padding where rotations would change in the middle of it.
+
+    Long-rope and dynamic NTK look at the longest row of a batch, and some models at the padding
+    too, so `generate` switches all rows with the first one that is long enough.
+
+    Raises:
+        RequestError: If a padded prompt or a batch may cross the switch.
+    """
+    length = given.input_ids.shape[1]
+    padded = len(given.prompts) > 1 or any(given.paddings)
+    if padded and length + given.max_new_tokens > min(able.switch, able.recompute_at):
+        raise RequestError(
+            f"the rotations of {able.name} change at {able.switch} tokens, for a whole batch and "
+            f"its padding, and {length} with up to {given.max_new_tokens} new ones would cross "
+            "that; give one sequence without padding"
+        )
 
 
 def _check_arguments(config: Any, present: Mapping[str, Any]) -> None:  # noqa: ANN401
@@ -222,17 +243,20 @@ def _check_positions(positions: torch.Tensor | None, starts: list[int], length: 
 
 def _split(
     criteria: StoppingCriteriaList,
-) -> tuple[frozenset[int], tuple[Callable[..., Any], ...]]:
-    """Stop ids, and the criteria that are neither those nor the limit."""
+) -> tuple[list[int], frozenset[int], tuple[Callable[..., Any], ...]]:
+    """Limits of length, stop ids, and the criteria that are neither."""
+    limits: list[int] = []
     ends: set[int] = set()
     others: list[Callable[..., Any]] = []
     for criterion in criteria:
         # Not isinstance: a subclass may decide otherwise.
         if type(criterion) is EosTokenCriteria:
             ends.update(criterion.eos_token_id.tolist())
-        elif type(criterion) is not MaxLengthCriteria:
+        elif type(criterion) is MaxLengthCriteria:
+            limits.append(criterion.max_length)
+        else:
             others.append(criterion)
-    return frozenset(ends), tuple(others)
+    return limits, frozenset(ends), tuple(others)
 
 
 def _cache(
@@ -252,9 +276,10 @@ def _cache(
     check_cache(cache, length)
     held = int(cache.get_seq_length())
     if rows > 1:
-        if held:
+        if held or getattr(cache, "_is_user_defined", False):
             raise RequestError(
-                f"a cache that holds tokens works for one sequence, got {rows}; leave it out"
+                f"a cache works for one sequence, got {rows}, which are decoded one after another; "
+                "leave it out"
             )
         return None
     # Where transformers does not say whose cache it is, it may be the caller's.

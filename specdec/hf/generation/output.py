@@ -28,7 +28,7 @@ def gather(given: Given, results: Sequence[Result], kept: Sequence[Kept]) -> Any
     longest = max(len(result.tokens) for result in results)
     written = [[*r.tokens, *[given.pad] * (longest - len(r.tokens))] for r in results]
     ids = given.input_ids
-    sequences = torch.cat([ids, torch.tensor(written, dtype=ids.dtype, device=ids.device)], dim=1)
+    sequences = torch.cat([ids, torch.tensor(written, device=ids.device)], dim=1)
     if not given.record:
         return sequences
     fields: dict[str, Any] = {

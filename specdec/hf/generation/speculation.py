@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from threading import Lock
 from typing import Any, Literal
-from weakref import WeakKeyDictionary
 
 import attrs
 import torch
@@ -26,20 +25,18 @@ from specdec.budget import FixedBudget, MeasuredBudget, measure_costs
 from specdec.calls.tools import Tool
 from specdec.engine import Engine
 from specdec.errors import RequestError, UnsupportedModel
-from specdec.hf.attention import lock_of
-from specdec.hf.compat import base_model
 from specdec.hf.generation.cache import give_back, take_over
 from specdec.hf.generation.caller import adapter_around, in_lockstep, kept_back
-from specdec.hf.generation.given import Given, check_method, read_given
+from specdec.hf.generation.given import Given, check_method, check_rotations, read_given
 from specdec.hf.generation.output import gather
-from specdec.hf.limits import Ability, ability
+from specdec.hf.limits import ability
 from specdec.hf.seat import Kept, Seat
 from specdec.hf.session import SPARE, Session
 from specdec.hf.target import HFTarget
 from specdec.interfaces import Budget, Drafter, Needs
 from specdec.lm.stacks import Stacks
 from specdec.registry import default_registry
-from specdec.request import OnError, Request, Result, Sampling, Step
+from specdec.request import OnError, Request, Result, Sampling
 
 AnyTool = Tool | Mapping[str, Any] | Callable[..., Any]
 
@@ -60,7 +57,7 @@ def speculate(
 
     What else is given to `generate` keeps its meaning: logits processors, stopping criteria,
     sampling, streamer, scores, caches. Keep the object: what its drafter learns and what passes
-    cost stays in it from one call to the next.
+    cost stays in it from one call to the next, and so do the models it has decoded.
 
     Args:
         drafter: A drafter, or a stack expression such as ``"merge(pld, token-recycling)"``.
@@ -111,8 +108,7 @@ class Speculation:
         self._stacks = stacks
         self._options = options
         self._lock = Lock()
-        self._known: WeakKeyDictionary[Any, tuple[Ability, str, HFTarget, Budget]]
-        self._known = WeakKeyDictionary()
+        self._known: dict[int, tuple[HFTarget, Budget]] = {}  # by id of their models, which live on
         self._warned: set[str] = set()
 
     @property
@@ -166,6 +162,7 @@ class Speculation:
             given = read_given(
                 input_ids, stopping_criteria, generation_config, arguments, back.get("streamer")
             )
+            check_rotations(target.ability, given)
             requests = self._requests(target, given, tools, prediction, tenant)
         except (RequestError, UnsupportedModel) as refusal:
             if self._options.unsupported == "raise":
@@ -186,13 +183,13 @@ class Speculation:
         if prediction is not None:
             drafter = self._stacks.beside_prediction(drafter)
         results = tuple(
-            self._decode(Row(target, seat), drafter, budget, request, given.streamer)
+            self._decode(Row(target, seat), drafter, budget, request)
             for request, seat in zip(requests, seats, strict=True)
         )
         if given.streamer is not None:
             given.streamer.end()
         if given.cache is not None:
-            give_back(seats[0].layers, given.cache)
+            give_back(seats[0].layers, given.cache, len(given.paddings[0]))
         self.results = results
         return gather(given, results, [seat.kept for seat in seats])
 
@@ -214,7 +211,7 @@ class Speculation:
                 stop_ids=given.stop_ids,
                 # Warpers are among the processors; this only says that tokens are drawn.
                 sampling=Sampling() if given.samples else None,
-                criteria=given.criteria,
+                criteria=_own(given.criteria, target.model, len(given.prompts)),
                 prediction=prediction,
                 tenant=tenant,
             )
@@ -240,15 +237,13 @@ class Speculation:
                 "passes, and drafts make it differ; leave custom_generate out"
             )
         with self._lock:
-            with lock_of(base_model(model)):
-                # Both may change between two calls: how a model attends, and whether it trains.
-                able = ability(adapter_around(model) or model)
-                attention = model.config.get_text_config(decoder=True)._attn_implementation
-            known = self._known.get(model)
-            if known is None or known[:2] != (able, attention):
+            # Both may change between two calls: how a model attends, and whether it trains.
+            able = ability(adapter_around(model) or model)
+            known = self._known.get(id(model))
+            if known is None or known[0].ability != able:
                 target = HFTarget(model, self._options.tokenizer)
-                known = self._known[model] = able, attention, target, self._budget(target)
-            return known[2:]
+                known = self._known[id(model)] = target, self._budget(target)
+            return known
 
     def _budget(self, target: HFTarget) -> Budget:
         budget = self._options.budget
@@ -262,17 +257,10 @@ class Speculation:
         drafter: Drafter,
         budget: Budget,
         request: Request,
-        streamer: BaseStreamer | None,
     ) -> Result:
         options = self._options
         engine = Engine(row, drafter, budget=budget, on_error=options.on_error, hook=options.hook)
-
-        def stream(step: Step) -> None:
-            if streamer is not None:
-                for token in step.committed:
-                    streamer.put(torch.tensor([token]))
-
-        return engine.generate(request, each=stream)
+        return engine.generate(request)
 
     def _warn(self, reason: str) -> None:
         with self._lock:
@@ -306,18 +294,37 @@ class Row:
 
 def _seat(target: HFTarget, given: Given, row: int, processors: LogitsProcessorList) -> Seat:
     """The seat of one row."""
-    rows = len(given.prompts)
-    if rows > 1:
-        # Some of transformers' own keep what they saw; every row starts anew. A caller's own are
-        # asked as they are.
-        memo = {id(target.model): target.model}
-        processors = LogitsProcessorList(
-            copy.deepcopy(p, memo) if type(p).__module__.startswith("transformers.") else p
-            for p in processors
-        )
+    rows, padding = len(given.prompts), given.paddings[row]
+    processors = LogitsProcessorList(_own(processors, target.model, rows))
     layers = []
     if given.cache is not None:
         room = given.input_ids.shape[1] + min(given.max_new_tokens, SPARE) + 128
-        layers = take_over(given.cache, target.ability.layers, room)
+        layers = take_over(given.cache, target.ability.layers, room, len(padding))
     kept = Kept([] if given.scores else None, [] if given.logits else None)
-    return Seat(processors, given.paddings[row], rows, row, layers, kept)
+    return Seat(processors, padding, rows, row, layers, kept, _put_into(given.streamer))
+
+
+def _own(watchers: Iterable[Any], model: Any, rows: int) -> list[Any]:  # noqa: ANN401
+    """Processors or criteria for one of `rows` rows.
+
+    In a batch each row has copies: what keeps a state then starts anew, as if the row were alone.
+    What cannot be copied, such as a criterion that waits for a thread's event, sees all rows.
+    """
+
+    def copied(watcher: Any) -> Any:  # noqa: ANN401
+        try:
+            return copy.deepcopy(watcher, {id(model): model})
+        except Exception:  # whatever a class raises that cannot be copied
+            return watcher
+
+    return [copied(watcher) for watcher in watchers] if rows > 1 else list(watchers)
+
+
+def _put_into(streamer: BaseStreamer | None) -> Callable[[int], None]:
+    """Where tokens go as they come."""
+
+    def put(token: int) -> None:
+        if streamer is not None:
+            streamer.put(torch.tensor([token]))
+
+    return put
