@@ -52,6 +52,41 @@ def test_the_output_is_that_of_generate_in_far_fewer_passes(target):
     assert plain / passes > 1.8
 
 
+def test_in_bfloat16_outputs_differ_at_near_ties_only(target):
+    from bench.differences import measure
+    from specdec.hf import HFTarget
+
+    pytest.importorskip("specdec_toolspec")
+    half = HFTarget(*demo.load(dtype=torch.bfloat16))
+    for tally in measure(half, requests(half, 6), "toolspec", 64):
+        assert tally.asked == 6
+        assert all(gap.near_tie for _, gap in tally.found), tally.found
+
+
+def test_generate_with_one_argument_more_writes_the_same_in_far_fewer_passes(target):
+    from specdec.hf import speculate
+
+    pytest.importorskip("specdec_toolspec")
+    model, tokenizer = target.model, target.tokenizer
+    speculation = speculate("toolspec", tokenizer=tokenizer, budget=64, on_error="raise")
+    passes = written = 0
+    for request in requests(target, 4):
+        inputs = {"input_ids": torch.tensor([request.prompt])}
+        inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+        plain = model.generate(**inputs, max_new_tokens=40, do_sample=False)
+        ours = model.generate(
+            **inputs,
+            max_new_tokens=40,
+            do_sample=False,
+            custom_generate=speculation,
+            tools=request.tools,
+        )
+        assert torch.equal(plain, ours)
+        passes += speculation.results[0].passes
+        written += ours.shape[1] - len(request.prompt)
+    assert written / passes > 3
+
+
 def test_little_time_is_spent_outside_the_targets_passes(target):
     engine = Engine(target, parse(STACK), budget=MeasuredBudget(CURVE), on_error="raise")
     results = [engine.generate(request) for request in requests(target, 3)]
