@@ -135,7 +135,7 @@ def test_the_attention_back_end_is_restored_after_an_error(
     [
         ([], "empty prompt"),
         ([1, VOCABULARY], f"token {VOCABULARY}, outside the vocabulary of {VOCABULARY}"),
-        ([-1, 1], "token -1, outside"),
+        ([-1, 1], "token -1; ids begin at 0"),
         ([1] * 49, "the prompt has 49 tokens, but GPT2LMHeadModel has 48 positions"),
     ],
 )
