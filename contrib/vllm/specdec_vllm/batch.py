@@ -1,0 +1,195 @@
+"""Batch: drafts for the rows of one pass."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from specdec import Drafter, Step
+from specdec.proposing import ChainSession
+from specdec_vllm.live import Live, LiveRequests, Tokens, rows_of
+from specdec_vllm.reading import Reader
+
+PATIENCE: Final = 256
+"""Calls that a request may be away: preempted, or waiting for its turn."""
+
+SPARE: Final = 64
+"""Requests that may be away at once and still be taken up where they were."""
+
+log = logging.getLogger("vllm.specdec_vllm")
+_warned: set[str] = set()
+
+
+@attrs.frozen
+class Row:
+    """One request in one call.
+
+    Attributes:
+        content: (L,) prompt and output, the new tokens included.
+        new: How many of them are new; 0 while the prompt is being computed.
+    """
+
+    content: Tokens
+    new: int
+
+    @property
+    def before(self) -> Tokens:
+        """The content without the new tokens."""
+        return self.content[: len(self.content) - self.new]
+
+    @property
+    def sampled(self) -> Tokens:
+        """The new tokens."""
+        return self.content[len(self.content) - self.new :]
+
+
+class Batch:
+    """Drafts for batches of requests that are known by their tokens alone.
+
+    Nothing here raises for what a drafter, a prompt or a row may hold.
+
+    Args:
+        drafter: The stack.
+        reader: Makes requests of prompts.
+        drafts: The most tokens drafted for one request.
+        length: The most tokens of prompt and output.
+        least: Tokens less likely than this are not drafted.
+        book: Is told of every step.
+
+    Attributes:
+        live: The requests that are drafted for.
+        ended: Requests that have come to their end so far.
+    """
+
+    def __init__(
+        self,
+        drafter: Drafter,
+        reader: Reader,
+        *,
+        drafts: int,
+        length: int,
+        least: float = 0.0,
+        book: Callable[[Step], None] = lambda _: None,
+    ) -> None:
+        self._drafter = drafter
+        self._reader = reader
+        self._drafts = drafts
+        self._length = length
+        self._least = least
+        self._book = book
+        self.ended = 0
+        self.live = LiveRequests(patience=PATIENCE, spare=SPARE, stop_ids=reader.stop_ids)
+
+    def propose(
+        self,
+        sampled: Sequence[list[int]],
+        lengths: npt.NDArray[np.integer[Any]],
+        tokens: npt.NDArray[np.integer[Any]],
+    ) -> list[list[int]]:
+        """Drafts by row; see `rows_of` for the arguments."""
+        rows = [Row(content, new) for content, new in rows_of(sampled, lengths, tokens)]
+        # Exact matches first: what is left over is then free for the others.
+        found = [self.live.take(row.before) for row in rows]
+        drafts = [
+            self._safely(row, live) if row.new else self._waiting(live)
+            for row, live in zip(rows, found, strict=True)
+        ]
+        for gone in self.live.age():
+            _quietly(partial(gone.session.finish, "length"))
+        return drafts
+
+    def _waiting(self, live: Live | None) -> list[int]:
+        """A prompt is being computed; a known one if the request was put off in the middle."""
+        if live is not None:
+            self.live.put(live)
+        return []
+
+    def _safely(self, row: Row, live: Live | None) -> list[int]:
+        draft: list[int] = []
+
+        def ask() -> None:
+            draft[:] = self._draft(row, live)
+
+        _quietly(ask)
+        return draft
+
+    def _draft(self, row: Row, live: Live | None) -> list[int]:
+        """The draft of one row; whatever goes wrong in here leaves the request out."""
+        committed, stopped = self._up_to_stop(row.sampled.tolist())
+        live = live or self._caught_up(row.before)
+        if live is not None:
+            self._observe(live, committed, row)
+        elif stopped:
+            return []
+        else:
+            live = self._opened(row)
+        if stopped:
+            self.ended += 1
+            live.session.finish("stop_id")
+            return []
+        depth = min(self._drafts, self._length - len(row.content) - 1)
+        draft = live.session.propose(depth, least=self._least)
+        self.live.put(live)
+        return list(draft)
+
+    def _caught_up(self, content: Tokens) -> Live | None:
+        """The request that `content` goes on from, told of what it missed."""
+        live = self.live.take_behind(content)
+        if live is not None:
+            missed = content[len(live.content) :]
+            live.session.commit(missed.tolist())
+            live.extend(missed)
+        return live
+
+    def _observe(self, live: Live, committed: list[int], row: Row) -> None:
+        """Tell a session what a pass committed."""
+        accepted = 0
+        # The last new token is the target's own, unless a stop cut it off.
+        for drafted, token in zip(
+            live.session.chain.tokens, committed[: row.new - 1], strict=False
+        ):
+            if drafted != token:
+                break
+            accepted += 1
+        self._book(live.session.commit(committed, accepted))
+        live.extend(row.sampled)
+
+    def _opened(self, row: Row) -> Live:
+        """A request that was not there before, or is taken up again."""
+        old = self.live.take_beyond(row.before)
+        prompt = old.prompt if old is not None else len(row.before)
+        request = self._reader.request(row.content[:prompt].tolist(), max(self._length - prompt, 0))
+        between = row.before[prompt:].tolist()
+        session = ChainSession(self._drafter, request, between)
+        session.commit(row.sampled.tolist())
+        return Live(session)
+
+    def _up_to_stop(self, tokens: list[int]) -> tuple[list[int], bool]:
+        """The tokens up to the first that ends an output, and whether one does."""
+        for i, token in enumerate(tokens):
+            if token in self._reader.stop_ids:
+                return tokens[: i + 1], True
+        return tokens, False
+
+
+def _quietly(work: Callable[[], object]) -> None:
+    """Do `work`; the engine goes on without a draft where it fails."""
+    try:
+        work()
+    except Exception as error:
+        kind = type(error).__name__
+        if kind not in _warned:
+            _warned.add(kind)
+            log.warning(
+                "specdec drafts nothing for a request: %s: %s (further errors of this kind are "
+                "not logged)",
+                kind,
+                error,
+                exc_info=True,
+            )

@@ -1,0 +1,103 @@
+"""Outputs of a real engine with the proposer are those of the same engine without it.
+
+Every engine runs in a process of its own. ``SPECDEC_DATA`` names a folder with API-Bank and BFCL.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import workloads
+
+HERE = Path(__file__).parent
+DATA = Path(os.environ.get("SPECDEC_DATA", HERE.parents[4] / "shared" / "data"))
+NEAR = 0.5
+"""Log-probability between the two best tokens up to which bfloat16 may choose either: what the
+demo model's logits differ by between passes of one and of many tokens is up to 0.9."""
+
+
+def run(model: Path, requests: Path, method: str, *options: str) -> Any:
+    """What one engine wrote."""
+    out = requests.with_suffix(f".{method}.json")
+    command = [sys.executable, str(HERE / "engine.py"), "--model", str(model)]
+    told = ["--requests", str(requests), "--out", str(out), "--method", method, *options]
+    done = subprocess.run([*command, *told], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "specdec drafts nothing" not in done.stdout + done.stderr
+    return json.loads(out.read_text(encoding="utf-8"))
+
+
+def departures(plain: Any, other: Any) -> list[list[int]]:
+    """The prefixes behind which two runs chose different tokens."""
+    found = []
+    for prompt, one, two in zip(plain["prompts"], plain["outputs"], other["outputs"], strict=True):
+        same = 0
+        while same < min(len(one), len(two)) and one[same] == two[same]:
+            same += 1
+        if same < max(len(one), len(two)):
+            found.append([*prompt, *one[:same]])
+    return found
+
+
+def check_same(model: Path, folder: Path, plain: Any, other: Any, near: float) -> None:
+    """Both runs wrote the same, but for near-ties."""
+    prefixes = departures(plain, other)
+    drafts = other["drafts"]
+    print(f"\n{len(prefixes)} of {len(plain['outputs'])} outputs differ")
+    print(drafts, other["proposals"], plain["tokens_per_second"], other["tokens_per_second"])
+    if not prefixes:
+        return
+    asked = workloads.write(folder / "prefixes.jsonl", [{"ids": ids} for ids in prefixes])
+    margins = run(model, asked, "plain", "--margins")
+    print("margins where they differ:", [round(margin, 4) for margin in margins])
+    assert max(margins) <= near
+    assert len(prefixes) <= len(plain["outputs"]) / 2
+
+
+def mixed() -> list[dict[str, Any]]:
+    """Chat, calls and, where the data are, API-Bank and BFCL."""
+    records = [*workloads.chat(), *workloads.calls()]
+    if DATA.is_dir():
+        records += [*workloads.bfcl(DATA, 20), *workloads.api_bank(DATA, 16)]
+    return records
+
+
+@pytest.mark.parametrize(("dtype", "near"), [("bfloat16", NEAR), ("float32", 0.001)])
+def test_eight_requests_at_once(model: Path, tmp_path: Path, dtype: str, near: float) -> None:
+    requests = workloads.write(tmp_path / "requests.jsonl", mixed())
+    options = ("--in-flight", "8", "--dtype", dtype, "--max-new-tokens", "96")
+    plain, other = (run(model, requests, m, *options) for m in ("plain", "specdec"))
+    assert other["drafts"]["vllm:spec_decode_num_accepted_tokens"] > 0
+    check_same(model, tmp_path, plain, other, near)
+
+
+def test_prompts_in_chunks(model: Path, tmp_path: Path) -> None:
+    requests = workloads.write(tmp_path / "requests.jsonl", workloads.calls())
+    options = ("--in-flight", "8", "--chunk", "128", "--dtype", "float32")
+    plain, other = (run(model, requests, m, *options) for m in ("plain", "specdec"))
+    check_same(model, tmp_path, plain, other, 0.001)
+
+
+def test_requests_given_up_midway(model: Path, tmp_path: Path) -> None:
+    """Those that stay are not harmed."""
+    requests = workloads.write(tmp_path / "requests.jsonl", workloads.calls())
+    options = ("--in-flight", "8", "--dtype", "float32")
+    plain = run(model, requests, "plain", *options)
+    other = run(model, requests, "specdec", *options, "--abort", "3")
+    for report in (plain, other):
+        for key in ("prompts", "outputs"):
+            report[key] = [x for i, x in enumerate(report[key]) if i % 3 != 2]
+    check_same(model, tmp_path, plain, other, 0.001)
+
+
+def test_five_hundred_tools(model: Path, tmp_path: Path) -> None:
+    requests = workloads.write(tmp_path / "requests.jsonl", workloads.many_tools())
+    options = ("--length", "32768", "--max-new-tokens", "24", "--limit", "2")
+    plain, other = (run(model, requests, m, *options) for m in ("plain", "specdec"))
+    check_same(model, tmp_path, plain, other, NEAR)

@@ -1,0 +1,62 @@
+"""Requests for the real engines: chat, BFCL's tools, API-Bank's prompts, one prefix, 500 tools."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+Record = dict[str, Any]
+
+CHAT = (
+    "Hello! Who are you?",
+    "Name the planets of the solar system, one per line.",
+    "Write a short poem about the sea.",
+    "What is the capital of Portugal?",
+)
+
+
+def write(path: Path, records: Sequence[Record]) -> Path:
+    """One JSON object per line."""
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+def chat() -> list[Record]:
+    """Plain conversations."""
+    return [{"messages": [{"role": "user", "content": text}]} for text in CHAT]
+
+
+def calls() -> list[Record]:
+    """The demo model's own requests, with tools for the template; the prompts share a prefix."""
+    from specdec_demo_model import REQUESTS
+
+    return [{"messages": [*r.messages], "tools": [*r.tools]} for r in REQUESTS]
+
+
+def bfcl(data: Path, most: int) -> list[Record]:
+    """BFCL's questions, several calls in some."""
+    held_out = set(json.loads((data / "bfcl_heldout_ids.json").read_text(encoding="utf-8")))
+    lines = (data / "bfcl.jsonl").read_text(encoding="utf-8").splitlines()
+    found = [r for r in map(json.loads, lines) if r["id"].removeprefix("bfcl-") in held_out]
+    return found[:: max(len(found) // most, 1)][:most]
+
+
+def api_bank(data: Path, most: int) -> list[Record]:
+    """API-Bank's prompts, which tell of their tools themselves."""
+    lines = (data / "api_bank_60.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines[:most]]
+
+
+def many_tools(count: int = 500) -> list[Record]:
+    """Two questions with so many small tools."""
+    tools = [*_tools(count)]
+    asked = ("Add a note: buy milk.", "What does tool number 77 say about Lisbon?")
+    return [{"messages": [{"role": "user", "content": text}], "tools": tools} for text in asked]
+
+
+def _tools(count: int) -> Iterator[Record]:
+    for i in range(count):
+        argument = {"type": "object", "properties": {"q": {"type": "string"}}}
+        yield {"type": "function", "function": {"name": f"tool_{i}", "parameters": argument}}
