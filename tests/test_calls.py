@@ -89,14 +89,21 @@ json_values = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=5,
 )
+# Where a name is due, the mark that opens a call opens one: the one before it broke off.
+names = st.text().filter(lambda text: "<tool_call>" not in text)
 calls = st.lists(
-    st.builds(Call, st.text(min_size=1), st.dictionaries(st.text(), json_values)), max_size=4
+    st.builds(Call, names.filter(bool), st.dictionaries(names, json_values)), max_size=4
 )
 
 
 @given(calls, st.text(alphabet="ab {}\n"))
 def test_what_is_rendered_is_parsed_back(made, around):
     assert HERMES.parse(around + HERMES.render(made) + around) == made
+
+
+def test_a_mark_where_a_name_is_due_opens_another_call():
+    whole = HERMES.render([Call("ping", {})])
+    assert HERMES.parse('<tool_call>\n{"name": "' + whole) == [Call("ping", {})]
 
 
 @pytest.mark.parametrize(
