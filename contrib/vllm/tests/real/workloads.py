@@ -50,7 +50,7 @@ def api_bank(data: Path, most: int) -> list[Record]:
 
 
 def many_tools(count: int = 500) -> list[Record]:
-    """Two questions with so many small tools."""
+    """Questions with so many small tools, some 22,000 tokens each."""
     tools = [*_tools(count)]
     asked = ("Add a note: buy milk.", "What does tool number 77 say about Lisbon?")
     return [{"messages": [{"role": "user", "content": text}], "tools": tools} for text in asked]
