@@ -5,22 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from specdec import Acceptance, CallFormat, Drafter, Limit, Request, TextCodec, Tool, parse
+from specdec import Acceptance, CallFormat, Drafter, Request, TextCodec, Tool, parse
 from specdec.calls import read_tools
+from specdec.proposing import ChainSession
 from specdec_llama_cpp.codec import LlamaCodec
 from specdec_llama_cpp.following import Following
 from specdec_llama_cpp.host import Host, check_host, positions, top_ids
 
 log = logging.getLogger("specdec")
-
-BREADTH: Final = 4
-"""Nodes asked for per drafted token: a stack that weighs branches needs room for them, although
-the host verifies one path."""
 
 
 class SpecdecDraft:
@@ -130,10 +127,10 @@ class SpecdecDraft:
         current, self._current = self._current, None
         if current is None:
             return
-        rest = self._rest(current.output, text) if text is not None else None
-        result = current.finish(rest or (), ended=rest is not None)
-        self._errors = result.errors
-        self._past += Acceptance.of(result)
+        rest = self._rest(current.session.output, text) if text is not None else None
+        current.finish(rest or (), ended=rest is not None)
+        self._errors = current.session.errors
+        self._past += current.session.report
 
     def __call__(self, input_ids: npt.NDArray[np.intc], /, **_: Any) -> npt.NDArray[np.intc]:  # noqa: ANN401 - as the host's interface has it
         """Tokens that may follow `input_ids`; see `llama_cpp.llama_speculative`.
@@ -155,12 +152,12 @@ class SpecdecDraft:
 
         Those are the last pass of each request that did not `end` with its text.
         """
-        return self._past + self._current.report if self._current else self._past
+        return self._past + self._current.session.report if self._current else self._past
 
     @property
     def errors(self) -> tuple[str, ...]:
         """What went wrong in drafters during the current or last request, one line each."""
-        return self._current.errors if self._current else self._errors
+        return self._current.session.errors if self._current else self._errors
 
     def __repr__(self) -> str:
         return (
@@ -177,8 +174,7 @@ class SpecdecDraft:
             self._current = self._first(self._llm, ids)
         # The last position is for the target's own token.
         depth = min(self.num_pred_tokens, positions(self._llm) - len(ids) - 1)
-        limit = Limit(BREADTH * self.num_pred_tokens, max(depth, 0))
-        return self._current.propose(limit, self.least)
+        return self._current.session.propose(depth, least=self.least)
 
     def _first(self, llm: Host, ids: npt.NDArray[np.intc]) -> Following:
         """Follow a new request; its first call shows one token behind the prompt."""
@@ -192,7 +188,8 @@ class SpecdecDraft:
             vocabulary=llm.n_vocab(),
             **asked,
         )
-        following = Following(self.drafter, request, partial(top_ids, llm))
+        session = ChainSession(self.drafter, request, top_ids=partial(top_ids, llm))
+        following = Following(session)
         following.take(ids)
         return following
 

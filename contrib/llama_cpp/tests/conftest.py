@@ -6,6 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
+from specdec_llama_cpp import SpecdecDraft
+
+from specdec import EMPTY, Drafter, DraftSession, DraftTree, Needs
 
 WORDS = [b"ab", b'": "', b"  ", b"<tool_call>", b"<|im_end|>", b"\xf0\x9f"]
 EOS = 256 + WORDS.index(b"<|im_end|>")
@@ -103,7 +106,77 @@ class FakeLlama:
         return written
 
 
+class Scripted(Drafter):
+    """Offers what `tree(tokens, limit)` says, and keeps a record of what its sessions saw."""
+
+    def __init__(self, tree=None, top_k=0):
+        self.tree = tree or (lambda tokens, limit: EMPTY)
+        self.top_k = top_k
+        self.sessions = []
+
+    @classmethod
+    def chain(cls, *tokens, top_k=0):
+        """One that always offers these tokens, as far as they may go."""
+        return cls(lambda _, limit: DraftTree.chain(tokens[: limit.depth], source="s"), top_k)
+
+    @property
+    def needs(self):
+        return Needs(self.top_k)
+
+    def start(self, request, committed=()):
+        self.sessions.append(session := ScriptedSession(self, request))
+        return session
+
+
+class ScriptedSession(DraftSession):
+    def __init__(self, drafter, request):
+        self.drafter, self.request, self.steps, self.result = drafter, request, [], None
+        self.prefills = []
+
+    def prefilled(self, embedding):
+        self.prefills.append((len(self.steps), embedding))
+
+    def propose(self, tokens, limit):
+        assert tuple(tokens) == self.request.prompt + self.output
+        return self.drafter.tree(tokens, limit)
+
+    @property
+    def output(self):
+        return tuple(token for step in self.steps for token in step.committed)
+
+    def observe(self, step):
+        self.steps.append(step)
+
+    def finish(self, result):
+        self.result = result
+
+
 @pytest.fixture
 def fake() -> type[FakeLlama]:
     """The host's class."""
     return FakeLlama
+
+
+@pytest.fixture
+def scripted() -> type[Scripted]:
+    """The drafter's class."""
+    return Scripted
+
+
+@pytest.fixture
+def joined():
+    """Makes a draft model and the host that it drafts for."""
+
+    def made(drafter, *, num_pred_tokens=4, least=0.1, **host):
+        model = SpecdecDraft(drafter, num_pred_tokens=num_pred_tokens, least=least)
+        llm = FakeLlama(model, **host)
+        model.attach(llm)
+        return model, llm
+
+    return made
+
+
+@pytest.fixture
+def called():
+    """Calls a draft model as a host does, with the tokens so far; gives what it drafts."""
+    return lambda model, *tokens: model(np.array(tokens, dtype=np.intc)).tolist()
