@@ -165,6 +165,8 @@ def _fitting(options: Sequence[Option], written: str) -> list[tuple[Option, floa
         if aligned is not None:
             fitting.append((option, *aligned))
     # What is written speaks for the options that it fits, the more the longer it is.
-    stray = max(1.0 - known, 0.02) * STRAY ** min(len(written.strip()), 16)
+    stray = max(1.0 - known, 0.02)
+    if not any(option.exact for option in options):
+        stray *= STRAY ** min(len(written.strip()), 16)
     whole = sum(option.odds for option, _, _ in fitting) + stray
     return [(option, option.odds / whole, rest, over) for option, rest, over in fitting]

@@ -31,17 +31,20 @@ SHARP: Final = 2.0
 NOTHING: Final = 0.03
 """The weight, so raised, of no guess being right."""
 
-ENDS: Final = 0.15
-"""P(a value ends here), where no guess says so."""
-
 LEAST: Final = 0.06
-"""The same at least: guesses are never that sure."""
+"""P(a value ends), at least: guesses are never that sure."""
 
 EMPTY: Final = 0.03
 """P(a string is empty)."""
 
 NEAR: Final = 40
 """Characters behind a mention of an argument within which a span is near it."""
+
+# P(a value ends | its last character), at the end of a token of a value that nothing in the
+# conversation begins like. Measured on half of the calls of BFCL, API-Bank and ToolAlpaca, with two
+# tokenizers: 0.14 of 3,982 behind a digit, 0.41 of 4,863 behind a letter (0.12 to 0.5 by data set),
+# 0.96 of 96 behind a bracket, 0.02 of 2,057 behind other characters.
+_DIGIT, _LETTER, _BRACKET, _OTHER = 0.14, 0.35, 0.95, 0.02
 
 _NEAR: Final = tuple(1.0 + 3.0 * math.exp(-near / 15.0) for near in range(NEAR))
 _FAR: Final = 1.0 + 3.0 * math.exp(-80 / 15.0)
@@ -60,7 +63,6 @@ _KINDS: Final = (
     ("quoted", "'", re.compile(r"(?<!\w)'([^'\n]{1,80})'(?!\w)")),
     ("name", "", re.compile(r"\b[A-Z][\w\u2019-]*(?:[ ](?:of |the |and |de )?[A-Z][\w\u2019-]*)*")),
 )
-_WORD_END: Final = re.compile(r"(?<=\w)(?=\W|$)")
 
 
 class Span(NamedTuple):
@@ -193,9 +195,8 @@ class Guesses:
             # A copy may end here; what else was found shares the odds with that.
             here = min(here, 0.95)
             return max(sum(found.values()) * here / (1.0 - here), here / 2, LEAST)
-        left = 1.0 - sum(found.values())
-        whole = _WORD_END.match(written, len(written)) is not None
-        return max(left * (ENDS if whole else ENDS / 2) * (1.0 if quote else 2.0), LEAST)
+        left, alone = 1.0 - sum(found.values()), _alone(written[-1])
+        return max(min(left * alone * (1.0 if quote else 2.0), 0.95), min(alone, LEAST))
 
     def _mentioned(self, choice: str) -> bool:
         text = choice.strip('"')
@@ -276,6 +277,15 @@ class Guesses:
         found |= {Span(text, kind, start) for text, kind, start in normalised(said)}
         spans = sorted(found, key=lambda span: (span.start, span.text))[-SPANS:]
         return [(span, math.exp(-(len(said) - span.start) / 800.0) * 0.5) for span in spans]
+
+
+def _alone(character: str) -> float:
+    """P(a value ends behind a character), where nothing else is known of it."""
+    if character.isdigit():
+        return _DIGIT
+    if character.isalnum() or character == "_":
+        return _LETTER
+    return _BRACKET if character in ")]}" else _OTHER
 
 
 def _spoken(text: str) -> str:
