@@ -22,7 +22,7 @@ GROUPS = {
     "Decode": ("Engine Request Sampling Result Step Phases SourceCount Run Target TargetSession"),
     "Draft": "Drafter DraftSession DraftTree Limit Vote ROOT EMPTY Needs PerTenant",
     "Compose": "Fallback Merge MachineDrafter parse",
-    "Budgets": "Budget FixedBudget MeasuredBudget CostCurve measure_costs",
+    "Budgets": "Budget FixedBudget MeasuredBudget CostCurve measure_costs paying",
     "Verify": "Verifier ExactVerifier Verdict Decide Decision",
     "Machines and memories": "StateMachine State Continuation Memory Episode",
     "Text, tools and calls": "TextCodec BatchCodec Decoder Tool CallFormat Call calls",

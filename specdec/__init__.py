@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from specdec import calls
 from specdec.acceptance import Acceptance
-from specdec.budget import CostCurve, FixedBudget, MeasuredBudget, measure_costs
+from specdec.budget import CostCurve, FixedBudget, MeasuredBudget, measure_costs, paying
 from specdec.calls.formats import Call, CallFormat
 from specdec.calls.tools import Tool
 from specdec.compose import Fallback, Merge
@@ -118,6 +118,7 @@ __all__ = [
     "measure_costs",
     "modelled",
     "parse",
+    "paying",
 ]
 
 _WHEN_ASKED_FOR = {

@@ -6,6 +6,7 @@ import json
 import statistics
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -224,3 +225,39 @@ class MeasuredBudget(Budget):
 
     def __repr__(self) -> str:
         return f"MeasuredBudget(most={self.most})"
+
+
+def paying(drafts: Sequence[DraftTree], overhead: float) -> list[DraftTree]:
+    """The drafts of requests that share a pass, cut to the nodes that pay.
+
+    A pass of n rows is taken to cost as much as ``overhead + n`` rows; each request commits one
+    token and, on average, the sum of its nodes' reach. Of all nodes those of the greatest reach
+    are kept, as many as bring the most tokens for the cost: what `MeasuredBudget` does for one
+    request whose costs are known point by point. The more requests share a pass, the surer a node
+    must be. Depends on its arguments alone, so workers that draft alike cut alike.
+
+    Args:
+        drafts: One for each request in the pass; an empty one where there is none.
+        overhead: What a pass costs before its first row, in rows.
+
+    Raises:
+        ValueError: If `overhead` is negative.
+    """
+    if not overhead >= 0:
+        raise ValueError(f"overhead must be at least 0 rows, got {overhead}")
+    if not drafts:
+        return []
+    tokens, cost = float(len(drafts)), overhead + len(drafts)
+    for reach in sorted(chain.from_iterable(draft.reach for draft in drafts), reverse=True):
+        if reach <= tokens / cost:
+            break
+        tokens, cost = tokens + reach, cost + 1.0
+    return [_above(draft, tokens / cost) for draft in drafts]
+
+
+def _above(tree: DraftTree, least: float) -> DraftTree:
+    """The nodes whose reach is more than `least`."""
+    reach = tree.reach
+    if all(odds > least for odds in reach):
+        return tree
+    return tree.keep(node for node, odds in enumerate(reach) if odds > least)

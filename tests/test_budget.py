@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdec import CostCurve, DraftTree, FixedBudget, Limit, MeasuredBudget, RequestError
+from specdec import (
+    EMPTY,
+    CostCurve,
+    DraftTree,
+    FixedBudget,
+    Limit,
+    MeasuredBudget,
+    RequestError,
+    paying,
+)
 from specdec.budget import measure_costs
 
 FLAT = CostCurve((0, 64), (256,), [[1.0, 1.0]])
@@ -134,3 +143,37 @@ def test_measuring_keeps_to_what_a_small_model_can_hold():
             return 1.0
 
     assert measure_costs(Small()).kv_lengths == (64,)
+
+
+def test_nodes_that_cost_hardly_anything_are_all_drafted():
+    drafts = [chain([0.9, 0.5, 0.2]), EMPTY]
+    assert paying(drafts, overhead=1000.0) == drafts
+
+
+def test_the_more_requests_share_a_pass_the_surer_a_node_must_be():
+    draft = chain([0.9, 0.6, 0.6])  # reach 0.9, 0.54, 0.324
+    lengths = [len(paying([draft] * n, overhead=8.0)[0]) for n in (1, 4, 64)]
+    assert lengths == [3, 2, 1]
+
+
+def test_a_pass_that_costs_only_by_the_row_has_nothing_to_gain():
+    assert paying([chain([1.0, 1.0])], overhead=0.0) == [EMPTY]
+    assert paying([], overhead=0.0) == []
+    with pytest.raises(ValueError, match="overhead must be at least 0 rows, got -1"):
+        paying([], overhead=-1)
+
+
+@given(
+    st.lists(st.lists(st.floats(0.05, 1.0), max_size=4), min_size=1, max_size=3),
+    st.floats(0.0, 40.0),
+)
+def test_no_other_cut_of_the_drafts_writes_more_for_its_cost(scores, overhead):
+    drafts = [chain(row) if row else EMPTY for row in scores]
+
+    def rate(cuts):
+        cuts = tuple(cuts)
+        reach = sum(sum(draft.reach[:cut]) for draft, cut in zip(drafts, cuts, strict=True))
+        return (len(drafts) + reach) / (overhead + len(drafts) + sum(cuts))
+
+    every = itertools.product(*(range(len(draft) + 1) for draft in drafts))
+    assert rate(map(len, paying(drafts, overhead))) == pytest.approx(max(map(rate, every)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -11,8 +11,9 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from specdec import Drafter, Step
+from specdec import EMPTY, Drafter, Step, paying
 from specdec.proposing import ChainSession
+from specdec.report import parting
 from specdec_vllm.live import Live, LiveRequests, Tokens, rows_of
 from specdec_vllm.reading import Reader
 
@@ -59,7 +60,7 @@ class Batch:
         reader: Makes requests of prompts.
         drafts: The most tokens drafted for one request.
         length: The most tokens of prompt and output.
-        least: Tokens less likely than this are not drafted.
+        overhead: What a pass costs before its first token, in tokens; see `specdec.paying`.
         book: Is told of every step.
 
     Attributes:
@@ -74,14 +75,14 @@ class Batch:
         *,
         drafts: int,
         length: int,
-        least: float = 0.0,
+        overhead: float,
         book: Callable[[Step], None] = lambda _: None,
     ) -> None:
         self._drafter = drafter
         self._reader = reader
         self._drafts = drafts
         self._length = length
-        self._least = least
+        self._overhead = overhead
         self._book = book
         self.ended = 0
         self.live = LiveRequests(patience=PATIENCE, spare=SPARE, stop_ids=reader.stop_ids)
@@ -96,47 +97,44 @@ class Batch:
         rows = [Row(content, new) for content, new in rows_of(sampled, lengths, tokens)]
         # Exact matches first: what is left over is then free for the others.
         found = [self.live.take(row.before) for row in rows]
-        drafts = [
-            self._safely(row, live) if row.new else self._waiting(live)
-            for row, live in zip(rows, found, strict=True)
-        ]
+        drafting: dict[int, Live] = {}
+        for i, (row, live) in enumerate(zip(rows, found, strict=True)):
+            if row.new:
+                _quietly(partial(self._draft, i, row, live, drafting))
+            elif live is not None:
+                # A prompt is being computed, and known: the request was put off in the middle.
+                self.live.put(live)
         for gone in self.live.age():
             _quietly(partial(gone.session.finish, "length"))
+        return self._cut(rows, drafting)
+
+    def _cut(self, rows: Sequence[Row], drafting: Mapping[int, Live]) -> list[list[int]]:
+        """The drafts by row, as far as they pay in one pass with the others."""
+        decoding = [i for i, row in enumerate(rows) if row.new]
+        chains = [drafting[i].session.chain if i in drafting else EMPTY for i in decoding]
+        drafts: list[list[int]] = [[] for _ in rows]
+        for i, chain in zip(decoding, paying(chains, self._overhead), strict=True):
+            if i in drafting:
+                drafts[i] = list(drafting[i].session.shorten(len(chain)))
         return drafts
 
-    def _waiting(self, live: Live | None) -> list[int]:
-        """A prompt is being computed; a known one if the request was put off in the middle."""
-        if live is not None:
-            self.live.put(live)
-        return []
-
-    def _safely(self, row: Row, live: Live | None) -> list[int]:
-        draft: list[int] = []
-
-        def ask() -> None:
-            draft[:] = self._draft(row, live)
-
-        _quietly(ask)
-        return draft
-
-    def _draft(self, row: Row, live: Live | None) -> list[int]:
-        """The draft of one row; whatever goes wrong in here leaves the request out."""
+    def _draft(self, i: int, row: Row, live: Live | None, drafting: dict[int, Live]) -> None:
+        """Draft for row `i`; whatever goes wrong in here leaves the request out."""
         committed, stopped = self._up_to_stop(row.sampled.tolist())
         live = live or self._caught_up(row.before)
         if live is not None:
             self._observe(live, committed, row)
         elif stopped:
-            return []
+            return
         else:
             live = self._opened(row)
         if stopped:
             self.ended += 1
             live.session.finish("stop_id")
-            return []
-        depth = min(self._drafts, self._length - len(row.content) - 1)
-        draft = live.session.propose(depth, least=self._least)
+            return
+        live.session.propose(min(self._drafts, self._length - len(row.content) - 1))
         self.live.put(live)
-        return list(draft)
+        drafting[i] = live
 
     def _caught_up(self, content: Tokens) -> Live | None:
         """The request that `content` goes on from, told of what it missed."""
@@ -149,14 +147,8 @@ class Batch:
 
     def _observe(self, live: Live, committed: list[int], row: Row) -> None:
         """Tell a session what a pass committed."""
-        accepted = 0
         # The last new token is the target's own, unless a stop cut it off.
-        for drafted, token in zip(
-            live.session.chain.tokens, committed[: row.new - 1], strict=False
-        ):
-            if drafted != token:
-                break
-            accepted += 1
+        accepted = parting(live.session.chain.tokens, committed[: row.new - 1])
         self._book(live.session.commit(committed, accepted))
         live.extend(row.sampled)
 

@@ -56,7 +56,7 @@ class Proposer:
             Reader.of(host),
             drafts=host.drafts,
             length=host.length,
-            least=settings.least,
+            overhead=host.overhead if settings.overhead is None else settings.overhead,
             book=self.counts.book,
         )
         log.info("specdec drafts with %r", drafter)

@@ -35,14 +35,14 @@ class Settings:
     Attributes:
         drafter: A stack expression.
         memory: File that the stack's memory is loaded from and saved to; None for neither.
-        least: Tokens that are less likely to be accepted, by the drafters' own scores, are not
-            drafted.
+        overhead: What a pass costs before its first token, in tokens; what the device says where
+            it is None. Tokens are drafted as long as they pay (`specdec.paying`).
         log_every: Seconds between two lines in the log; 0 for none.
     """
 
     drafter: str = DEFAULT_DRAFTER
     memory: Path | None = None
-    least: float = 0.2
+    overhead: float | None = None
     log_every: float = 10.0
 
     @classmethod
@@ -94,4 +94,8 @@ def _number(name: str, value: Any) -> float:  # noqa: ANN401
     return number
 
 
-_READERS: Final = {"drafter": _text, "memory": _file, "least": _number, "log_every": _number}
+def _maybe(name: str, value: Any) -> float | None:  # noqa: ANN401
+    return None if value is None else _number(name, value)
+
+
+_READERS: Final = {"drafter": _text, "memory": _file, "overhead": _maybe, "log_every": _number}

@@ -173,7 +173,7 @@ def batch() -> Callable[..., Batch]:
 
     def made(drafter: Drafter, **options: Any) -> Batch:
         reader = Reader(None, None, frozenset({STOP}), VOCABULARY)
-        return Batch(drafter, reader, **{"drafts": 4, "length": 512, **options})
+        return Batch(drafter, reader, **{"drafts": 4, "length": 512, "overhead": 1e6, **options})
 
     return made
 

@@ -106,10 +106,36 @@ def test_one_bad_row_leaves_the_others_their_drafts(batch):
     assert drafts == [[5], [], []]
 
 
-def test_tokens_less_likely_than_asked_for_are_not_drafted(served, batch, engine):
-    request = served((10, 3, 4), (5, 6, 7, 8, STOP))
-    doubtful = Broken("propose", lambda: DraftTree.chain([5, 6, 7, 8], source="d", score=0.5))
-    host = engine(batch(doubtful, least=0.2))
-    host.add(request)
+def test_tokens_that_do_not_pay_are_not_drafted(served, batch, engine):
+    """One request has the pass to itself; in four, each token must be likelier to be right."""
+    doubtful = Broken("propose", lambda: DraftTree.chain([6, 7, 8, 9], source="d", score=0.5))
+    drafted = []
+    for rows in (1, 4):
+        requests = [served((10 + i, 3, 4), (5, 6, 7, 8, STOP)) for i in range(rows)]
+        host = engine(batch(doubtful, overhead=5.0))
+        host.add(*requests)
+        host.step()
+        drafted.append([request.draft for request in requests])
+    assert drafted == [[(6, 7)], [(6,)] * 4]
+
+
+def test_what_was_not_drafted_is_not_booked(served, batch, engine):
+    steps = []
+    doubtful = Broken("propose", lambda: DraftTree.chain([6, 7, 8, 9], source="d", score=0.5))
+    host = engine(batch(doubtful, overhead=5.0, book=steps.append))
+    host.add(served((10, 3, 4), (5, 6, 7, 8, STOP)))
     host.step()
-    assert request.draft == (5, 6)
+    host.step()
+    assert [(step.tree.tokens, step.path) for step in steps] == [((6, 7), (0, 1))]
+
+
+def test_a_row_whose_drafter_failed_still_has_its_share_of_the_pass(batch):
+    """It decodes on, so the pass is as full as it would be with its draft."""
+    doubtful = Broken("propose", lambda: DraftTree.chain([5, 6], source="d", score=0.5))
+    tokens = np.zeros((2, 512), dtype=np.int32)
+    tokens[0, :4] = (10, 3, 4, 5)
+    tokens[1, :4] = (10, -3, 4, 5)  # no token id
+    lengths = np.array([4, 4])
+    one = batch(doubtful, overhead=1.5)
+    assert one.propose([[5]], lengths[:1], tokens[:1]) == [[5]]
+    assert one.propose([[5], [5]], lengths, tokens) == [[], []]

@@ -33,7 +33,7 @@ def config(tokenizer, tmp_path, monkeypatch):
     folder = tmp_path / "model"
     tokenizer.save_pretrained(folder)
 
-    def made(rank=0, **settings):
+    def made(rank=0, device="cuda", **settings):
         return SimpleNamespace(
             model_config=Model(
                 model=str(folder),
@@ -45,6 +45,7 @@ def config(tokenizer, tmp_path, monkeypatch):
             parallel_config=SimpleNamespace(
                 rank=rank, data_parallel_rank=0, tensor_parallel_size=2
             ),
+            device_config=SimpleNamespace(device_type=device),
             additional_config={"specdec": settings},
         )
 
@@ -66,6 +67,15 @@ def test_vllm_can_load_it_and_ask_for_drafts(config):
 def test_ids_that_end_an_output_are_those_of_model_and_generation_config(config):
     proposer = Proposer(config(drafter="pld"))
     assert proposer.propose(*a_call((40, 9, 42, 40, 9))) == [[]]
+
+
+def test_where_tokens_cost_more_fewer_are_drafted(config):
+    """What a pass costs is the device's; a setting says it better."""
+    lengths = [
+        len(Proposer(config(drafter="pld", **told)).propose(*a_call())[0])
+        for told in ({}, {"device": "cpu"}, {"device": "cpu", "overhead": 0.3}, {"overhead": 0})
+    ]
+    assert lengths == [4, 4, 1, 0]
 
 
 @pytest.mark.parametrize(

@@ -14,15 +14,15 @@ def test_without_any_the_default_stack_drafts():
 
 
 def test_the_additional_config_says_how_to_draft():
-    told = {"drafter": "pld", "memory": "kept.npz", "least": 0.5, "log_every": 0}
+    told = {"drafter": "pld", "memory": "kept.npz", "overhead": 64, "log_every": 0}
     found = Settings.read({"specdec": told, "gdn_prefill_backend": "x"}, {})
-    assert found == Settings("pld", Path("kept.npz"), 0.5, 0.0)
+    assert found == Settings("pld", Path("kept.npz"), 64.0, 0.0)
 
 
 def test_the_environment_says_what_the_config_does_not():
-    environ = {"SPECDEC_DRAFTER": "pld", "SPECDEC_LEAST": "0.5", "SPECDEC_MEMORY": ""}
-    found = Settings.read({"specdec": {"least": 0.1}}, environ)
-    assert found == Settings("pld", None, 0.1)
+    environ = {"SPECDEC_DRAFTER": "pld", "SPECDEC_OVERHEAD": "64", "SPECDEC_MEMORY": ""}
+    found = Settings.read({"specdec": {"overhead": 8.5}}, environ)
+    assert found == Settings("pld", None, 8.5)
 
 
 def test_a_config_that_is_no_mapping_has_no_settings():
@@ -32,12 +32,12 @@ def test_a_config_that_is_no_mapping_has_no_settings():
 @pytest.mark.parametrize(
     ("told", "says"),
     [
-        ({"draftr": "pld"}, "no setting 'draftr'; there are: drafter, memory, least, log_every"),
+        ({"draftr": "pld"}, "no setting 'draftr'; there are: drafter, memory, overhead, log_every"),
         ("pld", "must hold settings by name, got 'pld'"),
         ({"drafter": 3}, "drafter must be a text, got 3"),
-        ({"least": "much"}, "least must be a number of at least 0, got 'much'"),
+        ({"overhead": "much"}, "overhead must be a number of at least 0, got 'much'"),
         ({"log_every": -1}, "log_every must be a number of at least 0, got -1"),
-        ({"least": float("nan")}, "least must be a number"),
+        ({"overhead": float("nan")}, "overhead must be a number"),
     ],
 )
 def test_a_mistake_is_named(told, says):

@@ -71,7 +71,11 @@ def calling(served, tokenizer, prompt):
 
 
 def a_batch(reader, drafter="schema", **options):
-    return Batch(specdec.parse(drafter), reader, **{"drafts": 16, "length": 200_000, **options})
+    return Batch(
+        specdec.parse(drafter),
+        reader,
+        **{"drafts": 16, "length": 200_000, "overhead": 200.0, **options},
+    )
 
 
 def test_a_request_has_the_tools_and_the_format_of_its_prompt(reader, prompt):
@@ -132,7 +136,7 @@ def test_five_hundred_tools(reader, calling, engine):
 
 def test_an_output_that_ended_with_a_call_is_remembered(reader, calling, engine):
     drafter = specdec.parse("retrieval(from_start=true)")
-    host = engine(Batch(drafter, reader, drafts=16, length=4000), width=4000)
+    host = engine(Batch(drafter, reader, drafts=16, length=4000, overhead=200.0), width=4000)
     for i, content in enumerate(("Weather in Lisbon in celsius?", "Lisbon in celsius!")):
         request = calling(content)
         before = host.accepted
@@ -145,7 +149,7 @@ def test_an_output_that_ended_with_a_call_is_remembered(reader, calling, engine)
 
 def test_an_output_that_was_given_up_is_not_remembered(reader, calling, engine):
     drafter = specdec.parse("retrieval")
-    host = engine(Batch(drafter, reader, drafts=16, length=4000), width=4000)
+    host = engine(Batch(drafter, reader, drafts=16, length=4000, overhead=200.0), width=4000)
     request = calling()
     host.add(request)
     for _ in range(3):
@@ -174,7 +178,7 @@ folder, requests = sys.argv[1], json.loads(sys.argv[2])
 tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
 stops = frozenset({tokenizer.eos_token_id})
 reader = Reader(PromptCodec(tokenizer), tokenizer_format(tokenizer), stops, len(tokenizer))
-batch = Batch(specdec.parse(DEFAULT_DRAFTER), reader, drafts=8, length=4000)
+batch = Batch(specdec.parse(DEFAULT_DRAFTER), reader, drafts=8, length=4000, overhead=200.0)
 tokens, drafts = np.zeros((len(requests), 4000), dtype=np.int32), []
 for at in range(80):
     for i, (prompt, output) in enumerate(requests):
