@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from specdec import Episode, ExpressionError, SpecdecError, default_registry, parse
+from specdec.cli.export import app as export_app
 from specdec.cli.memory import app
 
 pytestmark = pytest.mark.skipif(
@@ -123,6 +124,11 @@ def test_export_and_import_make_the_memory_again(file, tmp_path):
         if one.embedding is not None:
             np.testing.assert_allclose(one.embedding, other.embedding, atol=1e-6)
     assert new.describe()["fingerprints"] == {"model": "m", "tokenizer": ""}
+
+
+def test_export_writes_the_same_lines(file):
+    whole = CliRunner().invoke(export_app, ["memory", str(file)], catch_exceptions=False)
+    assert whole.output == run("export", file)
 
 
 def test_exported_lines_can_be_read(file):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specdec.cli import models
+from specdec.cli import memory, models
 from specdec.errors import RequestError, SpecdecError
 
 if TYPE_CHECKING:
@@ -63,6 +63,10 @@ def demo(
     size = sum(file.stat().st_size for file in place.iterdir()) / 1e6
     kind = str(target.model.dtype).removeprefix("torch.")
     typer.echo(f"the demo model in {kind} written to {folder} ({size:.0f} MB)")
+
+
+# The same as `specdec memory export`, where whoever looks for another engine's food looks first.
+app.command("memory")(memory.export)
 
 
 def install(place: Path, write: Callable[[Path], None]) -> None:
