@@ -84,7 +84,24 @@ class StackSession(DraftSession):
         return tuple(error for session in self.sessions for error in session.errors)
 
 
-class Fallback(Stack):
+class RecordedStack(Stack):
+    """Base of the compositions that judge drafters by their acceptance records."""
+
+    def __init__(self, *drafters: Drafter) -> None:
+        super().__init__(*drafters)
+        self._records = PerTenant(Calibration)
+
+    def state(self) -> Mapping[str, Any]:
+        """The drafters' states, and the acceptance records by tenant."""
+        return {**super().state(), "records": self._records.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """The inverse of `state`."""
+        super().restore(state)
+        self._records.restore(state["records"])
+
+
+class Fallback(RecordedStack):
     """The first draft that is not empty, in order; without drafters, plain decoding.
 
     The paper's Algorithm 1 (ToolSpec, arXiv 2604.13519) is this composition.
@@ -101,7 +118,6 @@ class Fallback(Stack):
         if not 0.0 <= sure <= 1.0:
             raise ValueError(f"sure must be a probability, got {sure}")
         self.sure = sure
-        self._records = Records()
 
     @property
     def remembers(self) -> bool:
@@ -115,15 +131,6 @@ class Fallback(Stack):
         record = self._records[request.tenant]
         return _MergeSession(self.drafters, request, committed, record, sure=self.sure)
 
-    def state(self) -> Mapping[str, Any]:
-        """The drafters' states, and the acceptance records by tenant."""
-        return {**super().state(), "records": self._records.state()}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """The inverse of `state`."""
-        super().restore(state)
-        self._records.restore(state["records"])
-
 
 class _FallbackSession(StackSession):
     def propose(self, tokens: Sequence[int], limit: Limit) -> DraftTree:
@@ -133,34 +140,13 @@ class _FallbackSession(StackSession):
         return EMPTY
 
 
-class Records(PerTenant[Calibration]):
-    """The acceptance records of a composition, by tenant."""
-
-    def __init__(self) -> None:
-        super().__init__(Calibration)
-
-    def state(self) -> Mapping[str, Any]:
-        """The records, as plain values."""
-        return {tenant: self[tenant].state() for tenant in self}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """The inverse of `state`."""
-        self.clear()
-        for tenant, record in state.items():
-            self[tenant].restore(record)
-
-
-class Merge(Stack):
+class Merge(RecordedStack):
     """All drafts in one trie, cut to the budget by reach.
 
     Each source's scores are calibrated by its own acceptance record (`Calibration`), kept per
     tenant and across requests, so a source that promises too much soon loses its nodes to one
     that keeps its word.
     """
-
-    def __init__(self, *drafters: Drafter) -> None:
-        super().__init__(*drafters)
-        self._records = Records()
 
     @property
     def remembers(self) -> bool:
@@ -170,15 +156,6 @@ class Merge(Stack):
     def start(self, request: Request, committed: Sequence[int] = ()) -> DraftSession:
         """See `Drafter.start`."""
         return _MergeSession(self.drafters, request, committed, self._records[request.tenant])
-
-    def state(self) -> Mapping[str, Any]:
-        """The drafters' states, and the acceptance records by tenant."""
-        return {**super().state(), "records": self._records.state()}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """The inverse of `state`."""
-        super().restore(state)
-        self._records.restore(state["records"])
 
 
 class _MergeSession(StackSession):

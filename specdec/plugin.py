@@ -29,6 +29,9 @@ KINDS: Final = tuple(HOOKS)
 RESERVED: Final = frozenset({"none", "null", "true", "false"})
 """Words that stack expressions read as values, and which therefore cannot name a component."""
 
+CORE: Final = "specdec"
+"""The owner of the core's own components, and therefore no plugin's name."""
+
 NAME: Final = re.compile(r"[a-z][a-z0-9._-]*")
 """What plugins and components may be called."""
 

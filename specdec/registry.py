@@ -1,40 +1,24 @@
-"""The registry: the plugins that were found, and their components by kind and name.
+"""The registry: the components of the plugins that were found, by kind and name.
 
-Importing this module loads no plugin; constructing a `Registry` does. Two environment variables
-help plugin authors (set to anything but an empty string or 0): ``SPECDEC_STRICT_PLUGINS`` raises
-on the first plugin that cannot be loaded, ``SPECDEC_TRACE_PLUGINS`` prints hook calls to stderr.
+Importing this module loads no plugin; constructing a `Registry` does.
 """
 
 from __future__ import annotations
 
 import functools
-import os
 import pkgutil
 import reprlib
-import sys
 from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any, Final
 
-import attrs
 import pluggy
 
-from specdec import hookspecs
-from specdec.errors import ContractError, ExpressionError, PluginError, UnknownName, did_you_mean
+from specdec.errors import ContractError, ExpressionError, UnknownName, did_you_mean
 from specdec.options import check_options, expected_kind
-from specdec.plugin import (
-    HOOKS,
-    KINDS,
-    NAME,
-    NAME_RULE,
-    PluginInfo,
-    Registration,
-    check_version,
-    describe,
-)
+from specdec.plugin import CORE, HOOKS, KINDS, PluginInfo, Registration
+from specdec.plugins import Plugins
 
-_CORE: Final = "specdec"
 # Dotted paths, resolved on use: specdec.compose imports the expression reader, which needs this.
 _BUILT_IN: Final = {
     "fallback": "specdec.compose:Fallback",
@@ -72,35 +56,14 @@ class Registry:
     """
 
     def __init__(self, entry_point_group: str | None = "specdec") -> None:
-        self._manager = pluggy.PluginManager("specdec")
-        self._manager.add_hookspecs(hookspecs)
-        if _is_set("SPECDEC_TRACE_PLUGINS"):
-            self._manager.trace.root.setwriter(lambda text: print(text, end="", file=sys.stderr))
-            self._manager.enable_tracing()
-        self._plugins: list[PluginInfo] = []
+        self._plugins = Plugins()
         # kind -> name -> owner -> factory
         self._factories: dict[str, dict[str, dict[str, Any]]] = {kind: {} for kind in KINDS}
         for name, path in _BUILT_IN.items():
-            self._factories["drafter"][name] = {_CORE: path}
+            self._factories["drafter"][name] = {CORE: path}
         if entry_point_group is not None:
-            self._load(entry_point_group)
-
-    # Loading
-
-    def _load(self, group: str) -> None:
-        found = [(describe(entry), entry) for entry in entry_points(group=group)]
-        found.sort(key=lambda pair: (pair[0].name, pair[0].origin, pair[1].value))
-        for info, entry in found:
-            try:
-                self._check_name(info)
-                added = self._add(entry.load(), info)
-            except (Exception, SystemExit) as error:  # kept with the plugin and shown by name
-                if _is_set("SPECDEC_STRICT_PLUGINS"):
-                    if isinstance(error, PluginError):
-                        raise
-                    raise PluginError(f"{info} cannot be loaded: {_one_line(error)}") from error
-                added = attrs.evolve(info, error=_one_line(error), exception=error)
-            self._plugins.append(added)
+            for registration in self._plugins.load(entry_point_group):
+                self._take(registration)
 
     def register(self, plugin: object, name: str) -> None:
         """Add a plugin of this process; its components are then found like any other's.
@@ -112,78 +75,23 @@ class Registry:
         Raises:
             PluginError: If it cannot be registered; the registry is then as it was before.
         """
-        info = PluginInfo(name)
-        self._check_name(info)
-        self._plugins.append(self._add(plugin, info))
+        self._take(self._plugins.add(plugin, PluginInfo(name)))
 
-    def _check_name(self, plugin: PluginInfo) -> None:
-        if not isinstance(plugin.name, str) or not NAME.fullmatch(plugin.name):
-            raise PluginError(f"{plugin} cannot be named that way; {NAME_RULE}")
-        if plugin.name == _CORE:
-            raise PluginError(f"{plugin} cannot be named that way; the name is the core's own")
-        for other in self._plugins:
-            # A broken plugin keeps its name, so that mending it does not change who is meant.
-            if other.name == plugin.name:
-                raise PluginError(
-                    f"plugin name {plugin.name!r} of {plugin.origin} is already taken by "
-                    f"{other.origin}; uninstall one of them or rename its entry point"
-                )
-
-    def _add(self, plugin: object, info: PluginInfo) -> PluginInfo:
-        """Register `plugin` whole or not at all."""
-        registration = Registration(info)
-        try:
-            if plugin is None:  # pluggy would take it without a word
-                raise PluginError(f"{info} is None; expected a module or an object")
-            if self._manager.is_registered(plugin):
-                other = self._manager.get_name(plugin)
-                raise PluginError(
-                    f"{info} is the same object as plugin {other!r}; register it once"
-                )
-            check_version(plugin, info)
-            self._check_hooks(plugin, info)
-            self._manager.register(plugin, name=info.name)
-            others = [other for other in self._manager.get_plugins() if other is not plugin]
-            for kind, (hook, _) in HOOKS.items():
-                call = self._manager.subset_hook_caller(hook, others)
-                call(register=functools.partial(registration.register, kind))
-        except BaseException as error:
-            if self._manager.has_plugin(info.name):
-                self._manager.unregister(name=info.name)
-            if isinstance(error, PluginError) or not isinstance(error, Exception):
-                raise
-            raise PluginError(f"{info} cannot be registered: {_one_line(error)}") from error
-        finally:
-            registration.open = False
+    def _take(self, registration: Registration) -> None:
         for (kind, name), factory in registration.factories.items():
-            self._factories[kind].setdefault(name, {})[info.name] = factory
-        return attrs.evolve(info, components=tuple(registration.factories))
-
-    def _check_hooks(self, plugin: object, info: PluginInfo) -> None:
-        """Refuse a marked function that no hook will ever call."""
-        parse, known = self._manager.parse_hookimpl_opts, _hook_names(self._manager)
-        for attribute in dir(plugin):
-            options = parse(plugin, attribute)
-            if options is None or options.get("optionalhook"):
-                continue
-            hook = options.get("specname") or attribute
-            if hook not in known:
-                raise PluginError(
-                    f"{info} implements {hook!r}, which is not a specdec hook"
-                    f"{did_you_mean(hook, known) or '; the hooks are ' + ', '.join(known)}"
-                )
+            self._factories[kind].setdefault(name, {})[registration.plugin.name] = factory
 
     # Looking up
 
     @property
     def plugins(self) -> tuple[PluginInfo, ...]:
         """Every plugin found, working or not, in the order of loading."""
-        return tuple(self._plugins)
+        return tuple(self._plugins.found)
 
     @property
     def hook(self) -> pluggy.HookRelay:
         """Calls a hook of all plugins: ``registry.hook.on_step(request=..., step=...)``."""
-        return self._manager.hook
+        return self._plugins.hook
 
     @property
     def call_formats(self) -> Mapping[str, Any]:
@@ -317,7 +225,7 @@ class Registry:
                 f"{', '.join(self._qualified(kind, name))}"
             )
         ((owner, factory),) = owners.items()
-        return owner, pkgutil.resolve_name(factory) if owner == _CORE else factory
+        return owner, pkgutil.resolve_name(factory) if owner == CORE else factory
 
     def _unknown(self, name: str, kind: str | None = None) -> UnknownName:
         """The error for a name that is not registered: what is, what is near, what is broken."""
@@ -338,7 +246,7 @@ class Registry:
         if (
             name in _REFERENCE
             and "drafter" in kinds
-            and all(plugin.distribution != distribution for plugin in self._plugins)
+            and all(plugin.distribution != distribution for plugin in self._plugins.found)
         ):
             parts.append(f"it comes with {distribution}: pip install -e {_REFERENCE[name]}")
         parts.append(f"registered: {', '.join(registered) or 'nothing'}")
@@ -348,7 +256,7 @@ class Registry:
                 hint = f"{near} (a {other})"
                 break
         lines = ["; ".join(parts) + hint]
-        broken = [plugin for plugin in self._plugins if plugin.error]
+        broken = [plugin for plugin in self._plugins.found if plugin.error]
         if broken:
             lines.append("plugins that failed to load:")
             lines += [f"  {plugin.name} ({plugin.origin}): {plugin.error}" for plugin in broken]
@@ -359,16 +267,3 @@ class Registry:
 def default_registry() -> Registry:
     """The registry of the installed plugins, constructed at the first call."""
     return Registry()
-
-
-def _is_set(variable: str) -> bool:
-    return os.environ.get(variable, "") not in ("", "0")
-
-
-def _one_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
-
-
-def _hook_names(manager: pluggy.PluginManager) -> list[str]:
-    parse = manager.parse_hookspec_opts
-    return [name for name in dir(hookspecs) if parse(hookspecs, name) is not None]

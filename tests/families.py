@@ -540,6 +540,12 @@ FAMILIES = (
     Family("OpenAI GPT", "GPT", "OpenAIGPTConfig", refused="no key/value cache"),
 )
 
+
+def called(name: str) -> Family:
+    """The family of a name."""
+    return next(family for family in FAMILIES if family.name == name)
+
+
 CLOSE = 1e-4
 """Norms, routers and eager's softmax are computed in float32 whatever the model's dtype: where a
 sum falls on a border of float32, a row is off by some 1e-6, and more behind many layers."""

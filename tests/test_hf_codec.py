@@ -15,8 +15,8 @@ import transformers as hf
 
 from specdec import BatchCodec
 from specdec.hf import HFCodec
-from specdec.hf.codec import CONTEXT
 from specdec.testing import CharCodec
+from specdec.text import CONTEXT
 
 SHARED = Path(os.environ.get("SPECDEC_SHARED", Path(__file__).parents[2] / "shared"))
 NAMES = ["qwen2_5", "llama3_1", "mistral_nemo"]

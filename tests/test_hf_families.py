@@ -12,7 +12,7 @@ import attrs
 import pytest
 import torch
 import transformers as hf
-from families import FAMILIES, Family, NotOffered, faults, tiny_family, try_out
+from families import FAMILIES, Family, NotOffered, called, faults, tiny_family, try_out
 from models import (
     CACHE,
     SWITCH,
@@ -56,10 +56,6 @@ def model_of(family: Family) -> hf.PreTrainedModel:
         return tiny_family(family, "sdpa")
     except NotOffered:
         return tiny_family(family, "eager")
-
-
-def called(name: str) -> hf.PreTrainedModel:
-    return model_of(next(family for family in FAMILIES if family.name == name))
 
 
 def spread(model: hf.PreTrainedModel) -> float:
@@ -184,7 +180,7 @@ def test_sinks_and_routers_weigh(part: str) -> None:
 
 
 def test_every_comparison_notices_a_missing_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    target = HFTarget(called("Mistral"))
+    target = HFTarget(model_of(called("Mistral")))
     assert list(faults(target)) == []
     monkeypatch.setattr(session, "tree_masks", endless)
     found = " ".join(faults(target))
@@ -197,7 +193,7 @@ def test_every_comparison_notices_a_missing_window(monkeypatch: pytest.MonkeyPat
 
 def test_a_setting_counts_only_where_the_code_asks_for_it() -> None:
     """GPT-NeoX has inherited `is_decoder = False` and is a decoder all the same."""
-    neox = called("GPT-NeoX")
+    neox = model_of(called("GPT-NeoX"))
     assert neox.config.is_decoder is False
     assert not asks_for(neox, "is_decoder")
     bert = hf.BertConfig(
@@ -218,7 +214,7 @@ def test_a_setting_counts_only_where_the_code_asks_for_it() -> None:
 )
 def test_attention_is_renamed_only_where_it_is_looked_up_by_name(name: str, inside: str) -> None:
     """Falcon asks whether the name is "sdpa"; EXAONE 3 is a Llama with another configuration."""
-    config = called(name).config.get_text_config()
+    config = model_of(called(name)).config.get_text_config()
     with packed(config):
         assert config._attn_implementation == inside
     assert config._attn_implementation == "sdpa"
@@ -269,7 +265,7 @@ def test_a_model_that_loses_its_cache_is_refused_by_the_probe(
 
 
 def test_the_language_model_of_a_composite_says_which_attention_it_uses() -> None:
-    model = copy.deepcopy(called("Gemma 3 with images"))
+    model = copy.deepcopy(model_of(called("Gemma 3 with images")))
     model.config.get_text_config()._attn_implementation_internal = "flash_attention_2"
     with pytest.raises(UnsupportedModel, match="flash_attention_2"):
         HFTarget(model)
@@ -277,7 +273,7 @@ def test_the_language_model_of_a_composite_says_which_attention_it_uses() -> Non
 
 def test_a_layer_that_attends_with_the_keys_of_another_needs_no_rows_of_its_own() -> None:
     """Gemma 3n and the small Gemma 4 share keys: two of four layers never write to the cache."""
-    target = HFTarget(called("Gemma 4, small"))
+    target = HFTarget(model_of(called("Gemma 4, small")))
     result = Engine(target, on_error="raise").generate(target.request(prompt_of(9)))
     assert len(result.tokens) == 256
 
@@ -285,7 +281,7 @@ def test_a_layer_that_attends_with_the_keys_of_another_needs_no_rows_of_its_own(
 @pytest.mark.parametrize("name", ["Llama, dynamic NTK", "Gemma 3, dynamic NTK"])
 def test_rotations_forget_a_longer_request(name: str) -> None:
     """Also where each type of layer has rotations of its own."""
-    model = called(name)
+    model = model_of(called(name))
     truth = reference(copy.deepcopy(model), prompt_of(SWITCH), 8)
     engine = Engine(HFTarget(model), on_error="raise")
     for length in (3 * SWITCH, SWITCH):

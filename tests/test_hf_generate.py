@@ -15,6 +15,7 @@ import pytest
 import tokenizers
 import torch
 import transformers as hf
+from families import called
 from models import (
     CACHE,
     FAMILIES,
@@ -841,23 +842,11 @@ def test_caches_of_other_kinds_are_refused_by_name() -> None:
 # Models
 
 
-def mamba() -> Any:
-    config = hf.MambaConfig(
-        vocab_size=67,
-        hidden_size=16,
-        num_hidden_layers=2,
-        state_size=4,
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=None,
-    )
-    return hf.AutoModelForCausalLM.from_config(config).eval()
-
-
 def test_a_model_that_cannot_be_exact_is_refused_or_left_to_transformers_with_one_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    model = mamba()
+    config = called("Mamba").configuration()
+    model = hf.AutoModelForCausalLM.from_config(config).eval()
     ids = torch.tensor([prompt_of(9)])
     call: dict[str, Any] = {"input_ids": ids, "max_new_tokens": 8, "pad_token_id": 0}
     with pytest.raises(UnsupportedModel, match="MambaForCausalLM"):

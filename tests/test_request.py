@@ -19,6 +19,7 @@ from specdec import (
     SourceCount,
     Step,
 )
+from specdec.calibrate import Calibration
 from specdec.calls import HERMES
 from specdec.report import Ledger
 from specdec.testing import CharCodec
@@ -134,6 +135,15 @@ def test_tables_never_cross_tenants_and_the_least_recently_used_goes_first():
     assert tables["b"] == []
     with pytest.raises(ValueError, match="at least 1 tenant"):
         PerTenant(list, capacity=0)
+
+
+def test_tables_are_saved_by_tenant_and_take_the_place_of_those_that_were_there():
+    tables, others = PerTenant(Calibration), PerTenant(Calibration)
+    tables["a"].restore({"pld\t3": [4.0, 3.0]})
+    others["b"].restore({"pld\t3": [1.0, 1.0]})
+    others.restore(tables.state())
+    assert list(others) == ["a"]
+    assert others.state() == {"a": {"pld\t3": [4.0, 3.0]}}
 
 
 def test_one_stop_may_be_given_bare():

@@ -5,75 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
+from specdec.calls import shapes
 from specdec.calls.formats import HERMES, Arguments, CallFormat
 from specdec.calls.values import Values
 
 _PRETTY: Final = Arguments.json(indent=4, margin=" " * 8)
-_PYTHONIC: Final = Arguments(
-    open="(",
-    key_open="",
-    key_close="=",
-    close=")",
-    values=Values(strings="python", scalars="python", containers="python"),
-)
-_RAW: Final = Values(strings="raw")
-
-
-def _tagged(name: str, open: str, close: str, *, behind: str = "") -> CallFormat:
-    """JSON objects in a list between two marks."""
-    return CallFormat(
-        name,
-        open='{"name": "',
-        close=behind + "}",
-        separator=", ",
-        block_open=open,
-        block_close=close,
-    )
-
-
-def _text(name: str, open: str, between: str, close: str, **rest: Any) -> CallFormat:  # noqa: ANN401 - fields of the record
-    """A name, then its arguments, between marks."""
-    return CallFormat(name, open, between, close, envelope="text", **rest)
-
-
-def _pythonic(name: str, open: str, close: str, separator: str = ", ") -> CallFormat:
-    """Python calls."""
-    return _text(
-        name,
-        "",
-        "",
-        "",
-        separator=separator,
-        block_open=open,
-        block_close=close,
-        arguments=_PYTHONIC,
-    )
-
-
-def _parameters(
-    key_open: str,
-    key_close: str,
-    value_close: str,
-    *,
-    close: str = "",
-    empty: str | None = None,
-    values: Values = _RAW,
-) -> Arguments:
-    """Arguments one after another, each between marks, strings as they are."""
-    return Arguments(
-        open="",
-        key_open=key_open,
-        key_close=key_close,
-        value_close=value_close,
-        separator="",
-        close=close,
-        empty=empty,
-        values=values,
-    )
-
-
 _QWEN_VALUES: Final = Values(strings="raw", scalars="python")
 
 FORMATS: Final[Mapping[str, CallFormat]] = MappingProxyType(
@@ -110,8 +48,8 @@ FORMATS: Final[Mapping[str, CallFormat]] = MappingProxyType(
                 block_open="<tool_call>[\n",
                 block_close="\n]</tool_call>",
             ),
-            _tagged("nemotron", "<TOOLCALL>[", "]</TOOLCALL>"),
-            _tagged("apriel", "<tool_calls>[", "]</tool_calls>"),
+            shapes.tagged("nemotron", "<TOOLCALL>[", "]</TOOLCALL>"),
+            shapes.tagged("apriel", "<tool_calls>[", "]</tool_calls>"),
             CallFormat(
                 "minimax-m1",
                 open='{"name": "',
@@ -130,8 +68,8 @@ FORMATS: Final[Mapping[str, CallFormat]] = MappingProxyType(
                 arguments=_PRETTY,
             ),
             CallFormat("granite-20b", open='<function_call> {"name": "', close="}", separator="\n"),
-            _tagged("phi-4", "<|tool_call|>[", "]<|/tool_call|>"),
-            _tagged("functools", "functools[", "]"),
+            shapes.tagged("phi-4", "<|tool_call|>[", "]<|/tool_call|>"),
+            shapes.tagged("functools", "functools[", "]"),
             CallFormat(
                 "internlm2",
                 open='<|action_start|><|plugin|>\n{"name": "',
@@ -171,11 +109,11 @@ FORMATS: Final[Mapping[str, CallFormat]] = MappingProxyType(
                 between='", "parameters": ',
                 arguments_key="parameters",
             ),
-            _tagged("xlam", "[", "]"),
-            _tagged("mistral-v3", "[TOOL_CALLS][", "]", behind=', "id": "{id}"'),
-            _text("mistral-v11", "[TOOL_CALLS]", "[CALL_ID]{id}[ARGS]", ""),
-            _text("mistral-v13", "[TOOL_CALLS]", "[ARGS]", ""),
-            _text(
+            shapes.tagged("xlam", "[", "]"),
+            shapes.tagged("mistral-v3", "[TOOL_CALLS][", "]", behind=', "id": "{id}"'),
+            shapes.text("mistral-v11", "[TOOL_CALLS]", "[CALL_ID]{id}[ARGS]", ""),
+            shapes.text("mistral-v13", "[TOOL_CALLS]", "[ARGS]", ""),
+            shapes.text(
                 "deepseek-v3",
                 "<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
                 "\n```json\n",
@@ -184,7 +122,7 @@ FORMATS: Final[Mapping[str, CallFormat]] = MappingProxyType(
                 block_open="<｜tool▁calls▁begin｜>",
                 block_close="<｜tool▁calls▁end｜>",
             ),
-            _text(
+            shapes.text(
                 "deepseek-v3.1",
                 "<｜tool▁call▁begin｜>",
                 "<｜tool▁sep｜>",
@@ -192,7 +130,7 @@ FORMATS: Final[Mapping[str, CallFormat]] = MappingProxyType(
                 block_open="<｜tool▁calls▁begin｜>",
                 block_close="<｜tool▁calls▁end｜>",
             ),
-            _text(
+            shapes.text(
                 "kimi-k2",
                 "<|tool_call_begin|>functions.",
                 ":{index}<|tool_call_argument_begin|>",
@@ -200,7 +138,7 @@ FORMATS: Final[Mapping[str, CallFormat]] = MappingProxyType(
                 block_open="<|tool_calls_section_begin|>",
                 block_close="<|tool_calls_section_end|>",
             ),
-            _text(
+            shapes.text(
                 "gpt-oss",
                 "<|channel|>commentary to=functions.",
                 " <|constrain|>json<|message|>",
@@ -208,9 +146,9 @@ FORMATS: Final[Mapping[str, CallFormat]] = MappingProxyType(
                 separator="<|start|>assistant",
                 several=False,
             ),
-            _text("functionary-v3.1", "<function=", ">", "</function>"),
-            _text("functionary-v3.2", ">>>", "\n", ""),
-            _text(
+            shapes.text("functionary-v3.1", "<function=", ">", "</function>"),
+            shapes.text("functionary-v3.2", ">>>", "\n", ""),
+            shapes.text(
                 "solar",
                 "<|tool_call:begin|>{id}<|tool_call:name|>",
                 "<|tool_call:args|>",
@@ -218,12 +156,12 @@ FORMATS: Final[Mapping[str, CallFormat]] = MappingProxyType(
                 block_open="<|tool_calls|>",
                 block_close="<|calls|>",
             ),
-            _text(
+            shapes.text(
                 "qwen3-coder",
                 "<tool_call>\n<function=",
                 ">\n",
                 "\n</tool_call>",
-                arguments=_parameters(
+                arguments=shapes.parameters(
                     "<parameter=",
                     ">\n",
                     "\n</parameter>\n",
@@ -232,12 +170,12 @@ FORMATS: Final[Mapping[str, CallFormat]] = MappingProxyType(
                 ),
                 separator="\n",
             ),
-            _text(
+            shapes.text(
                 "seed-oss",
                 "<seed:tool_call>\n<function=",
                 ">\n",
                 "\n</seed:tool_call>",
-                arguments=_parameters(
+                arguments=shapes.parameters(
                     "<parameter=",
                     ">",
                     "</parameter>\n",
@@ -246,27 +184,29 @@ FORMATS: Final[Mapping[str, CallFormat]] = MappingProxyType(
                 ),
                 separator="\n",
             ),
-            _text(
+            shapes.text(
                 "glm-4.5",
                 "<tool_call>",
                 "\n",
                 "</tool_call>",
                 separator="\n",
-                arguments=_parameters("<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>\n"),
+                arguments=shapes.parameters(
+                    "<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>\n"
+                ),
             ),
-            _text(
+            shapes.text(
                 "glm-4.7",
                 "<tool_call>",
                 "",
                 "</tool_call>",
-                arguments=_parameters("<arg_key>", "</arg_key><arg_value>", "</arg_value>"),
+                arguments=shapes.parameters("<arg_key>", "</arg_key><arg_value>", "</arg_value>"),
             ),
-            _text(
+            shapes.text(
                 "minimax-m2",
                 '<invoke name="',
                 '">\n',
                 "",
-                arguments=_parameters(
+                arguments=shapes.parameters(
                     '<parameter name="', '">', "</parameter>\n", close="</invoke>"
                 ),
                 separator="\n",
@@ -274,12 +214,12 @@ FORMATS: Final[Mapping[str, CallFormat]] = MappingProxyType(
                 block_close="\n</minimax:tool_call>",
             ),
             *(
-                _text(
+                shapes.text(
                     name,
                     '<｜DSML｜invoke name="',
                     '">\n',
                     "",
-                    arguments=_parameters(
+                    arguments=shapes.parameters(
                         '<｜DSML｜parameter name="',
                         '" string="{string}">',
                         "</｜DSML｜parameter>\n",
@@ -296,12 +236,12 @@ FORMATS: Final[Mapping[str, CallFormat]] = MappingProxyType(
                     ("deepseek-v4", "tool_calls", "\n</｜DSML｜invoke>"),
                 )
             ),
-            _text(
+            shapes.text(
                 "kimi-k3",
                 '<|open|>call tool="',
                 '" index="{number}"<|sep|>',
                 "",
-                arguments=_parameters(
+                arguments=shapes.parameters(
                     '<|open|>argument key="',
                     '" type="{type}"<|sep|>',
                     "<|close|>argument<|sep|>",
@@ -335,9 +275,9 @@ FORMATS: Final[Mapping[str, CallFormat]] = MappingProxyType(
                     ),
                 )
             ),
-            _pythonic("pythonic", "[", "]"),
-            _pythonic("lfm2", "<|tool_call_start|>[", "]<|tool_call_end|>"),
-            _pythonic("olmo-3", "<function_calls>", "</function_calls>", "\n"),
+            shapes.pythonic("pythonic", "[", "]"),
+            shapes.pythonic("lfm2", "<|tool_call_start|>[", "]<|tool_call_end|>"),
+            shapes.pythonic("olmo-3", "<function_calls>", "</function_calls>", "\n"),
             CallFormat(
                 "react",
                 open="Action: ",

@@ -53,7 +53,7 @@ def compare(
             f"{', '.join(DEFAULT_STACKS)}. The plain loop, 'none', is always there."
         ),
     ] = None,
-    limit: Annotated[int | None, typer.Option(help="Only the first N requests.", min=1)] = None,
+    limit: Annotated[int | None, models.LIMIT_OPTION] = None,
     tools: Annotated[bool | None, models.TOOLS_OPTION] = None,
     layout: Annotated[
         str | None, typer.Option(help="The requests' layout, where it is not recognised.")
@@ -77,9 +77,9 @@ def compare(
         typer.Option(help="File to keep the measured costs in; without it, in the --out folder."),
     ] = None,
     dtype: Annotated[str, typer.Option(help=models.DTYPE_HELP)] = "auto",
-    device: Annotated[str | None, typer.Option(help="Such as cpu or cuda:0.")] = None,
-    threads: Annotated[int | None, typer.Option(help="torch threads.")] = None,
-    max_new_tokens: Annotated[int, typer.Option(help="The most tokens per request.", min=1)] = 256,
+    device: Annotated[str | None, models.DEVICE_OPTION] = None,
+    threads: Annotated[int | None, models.THREADS_OPTION] = None,
+    max_new_tokens: Annotated[int, models.TOKENS_OPTION] = 256,
     out: Annotated[
         Path | None,
         typer.Option(

@@ -50,22 +50,18 @@ def demo(
         ),
     ] = None,
     tools: Annotated[bool | None, models.TOOLS_OPTION] = None,
-    limit: Annotated[int | None, typer.Option(help="Only the first N requests.", min=1)] = None,
-    max_new_tokens: Annotated[int, typer.Option(help="The most tokens per request.", min=1)] = 128,
-    budget: Annotated[
-        str, typer.Option(help="Most drafted nodes per pass, or 'measured'.")
-    ] = "measured",
-    cost_curve: Annotated[
-        Path | None, typer.Option(help="File to keep the measured costs in, for repeatable runs.")
-    ] = None,
+    limit: Annotated[int | None, models.LIMIT_OPTION] = None,
+    max_new_tokens: Annotated[int, models.TOKENS_OPTION] = 128,
+    budget: Annotated[str, models.BUDGET_OPTION] = "measured",
+    cost_curve: Annotated[Path | None, models.COST_CURVE_OPTION] = None,
     again: Annotated[
         bool,
         typer.Option(
             "--again/--once", help="Whether the last stack, if it remembers, answers all once more."
         ),
     ] = True,
-    device: Annotated[str | None, typer.Option(help="Such as cpu or cuda:0.")] = None,
-    threads: Annotated[int | None, typer.Option(help="torch threads.")] = None,
+    device: Annotated[str | None, models.DEVICE_OPTION] = None,
+    threads: Annotated[int | None, models.THREADS_OPTION] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the figures to this file.")
     ] = None,

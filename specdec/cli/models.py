@@ -24,6 +24,18 @@ TOOLS_OPTION = typer.Option(
     "message documents all of them.",
 )
 
+LIMIT_OPTION = typer.Option(help="Only the first N requests.", min=1)
+
+TOKENS_OPTION = typer.Option(help="The most tokens per request.", min=1)
+
+BUDGET_OPTION = typer.Option(help="Most drafted nodes per pass, or 'measured'.")
+
+COST_CURVE_OPTION = typer.Option(help="File to keep the measured costs in, for repeatable runs.")
+
+DEVICE_OPTION = typer.Option(help="Such as cpu or cuda:0.")
+
+THREADS_OPTION = typer.Option(help="torch threads.")
+
 DTYPE_HELP = f"One of {', '.join(DTYPES)}."
 
 

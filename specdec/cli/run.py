@@ -45,15 +45,11 @@ def run(
     top_p: Annotated[float, typer.Option(help="Sample from this much probability.")] = 1.0,
     seed: Annotated[int | None, typer.Option(help="Seed of the sampling.")] = None,
     stop: Annotated[list[str] | None, typer.Option(help="A text that ends the output.")] = None,
-    budget: Annotated[
-        str, typer.Option(help="Most drafted nodes per pass, or 'measured'.")
-    ] = "measured",
-    cost_curve: Annotated[
-        Path | None, typer.Option(help="File to keep the measured costs in, for repeatable runs.")
-    ] = None,
+    budget: Annotated[str, models.BUDGET_OPTION] = "measured",
+    cost_curve: Annotated[Path | None, models.COST_CURVE_OPTION] = None,
     dtype: Annotated[str, typer.Option(help=models.DTYPE_HELP)] = "auto",
-    device: Annotated[str | None, typer.Option(help="Such as cpu or cuda:0.")] = None,
-    threads: Annotated[int | None, typer.Option(help="torch threads.")] = None,
+    device: Annotated[str | None, models.DEVICE_OPTION] = None,
+    threads: Annotated[int | None, models.THREADS_OPTION] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Let a model answer, speculatively, and show where each token came from."""

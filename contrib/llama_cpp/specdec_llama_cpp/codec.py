@@ -10,19 +10,14 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Final
 
+from specdec.text import boundary
 from specdec_llama_cpp.host import Host
-
-CONTEXT: Final = 8
-"""The most committed tokens that text is encoded behind; see `specdec.hf.codec`."""
 
 LONG: Final = 1024
 """Bytes of the longest piece that is read; the longest known are runs of 128 spaces."""
 
 PIECES: Final = 65_536
 """Token ids whose bytes are remembered."""
-
-BROKEN: Final = "\ufffd"
-"""What is read for bytes that are no whole character (yet)."""
 
 
 class LlamaCodec:
@@ -53,13 +48,7 @@ class LlamaCodec:
 
     def context(self, after: Sequence[int]) -> tuple[int, ...]:
         """The shortest end of `after` behind which every text has the same tokens."""
-        # As `HFCodec.context`: what stands next to the boundary counts, if it shows and is whole.
-        tail = tuple(after[-CONTEXT:])
-        for size in range(1, len(tail)):
-            text = self.decode(tail[-size:])
-            if text.strip() and not text.startswith(BROKEN):
-                return tail[-size:]
-        return tail
+        return boundary(after, self.decode)
 
     def encode(self, text: str, after: Sequence[int]) -> tuple[int, ...]:
         """The tokens of `text` as the model would write them after the tokens `after`."""

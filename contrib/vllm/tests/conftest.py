@@ -194,6 +194,21 @@ def watched() -> Callable[[Iterable[Served]], Watched]:
     return lambda requests: Watched({r.prompt: r.output for r in requests})
 
 
+@pytest.fixture
+def serving(
+    watched: Callable[..., Watched], batch: Callable[..., Batch], engine: Callable[..., Engine]
+) -> Callable[..., tuple[Watched, Engine]]:
+    """Makes a drafter that knows the outputs of these requests, and an engine that has them."""
+
+    def made(*requests: Served, rows: int = 16) -> tuple[Watched, Engine]:
+        drafter = watched(requests)
+        host = engine(batch(drafter), rows=rows)
+        host.add(*requests)
+        return drafter, host
+
+    return made
+
+
 @pytest.fixture(scope="session")
 def tokenizer() -> PreTrainedTokenizerFast:
     """Bytes as tokens, with a template that prints tools and calls as Hermes does."""

@@ -17,22 +17,18 @@ def a_request(served, number, *, size=40, prompt=None, chunks=1):
     return served(prompt, (*output, STOP), chunks)
 
 
-def test_what_a_drafter_knows_is_drafted_and_accepted(served, batch, engine, watched):
+def test_what_a_drafter_knows_is_drafted_and_accepted(served, serving):
     request = a_request(served, 0)
-    drafter = watched([request])
-    host = engine(batch(drafter))
-    host.add(request)
+    drafter, host = serving(request)
     host.run()
     # The prompt's pass writes one token, each of the others four drafted ones and one more.
     assert (host.calls, host.accepted, host.longest) == (9, 32, 4)
     assert drafter.wrong == []
 
 
-def test_rows_that_are_swapped_keep_their_sessions(served, batch, engine, watched):
+def test_rows_that_are_swapped_keep_their_sessions(served, serving):
     requests = [a_request(served, i) for i in range(6)]
-    drafter = watched(requests)
-    host = engine(batch(drafter))
-    host.add(*requests)
+    drafter, host = serving(*requests)
     chance = random.Random(0)
     for _ in range(8):
         host.swap(*chance.sample(range(6), 2))
@@ -114,16 +110,12 @@ def test_equal_prompts_that_go_on_differently_are_told_apart(served, batch, engi
     assert sorted(r.tokens for r in drafter.finished) == sorted([one.output, other.output])
 
 
-def test_requests_that_differ_at_their_beginning_only_are_told_apart(
-    served, batch, engine, watched
-):
+def test_requests_that_differ_at_their_beginning_only_are_told_apart(served, serving):
     ending, begun = tuple(range(100, 140)), tuple(range(50, 56))
     requests = [
         served((10 + i, *ending), (*begun, *a_request(served, i, size=34).output)) for i in range(4)
     ]
-    drafter = watched(requests)
-    host = engine(batch(drafter))
-    host.add(*requests)
+    _, host = serving(*requests)
     host.step()
     host.swap(0, 3)
     host.swap(1, 2)
@@ -133,11 +125,9 @@ def test_requests_that_differ_at_their_beginning_only_are_told_apart(
 
 
 @pytest.mark.parametrize("back", [1, 3, 10])
-def test_a_row_cut_short_is_drafted_for_from_there(served, batch, engine, watched, back):
+def test_a_row_cut_short_is_drafted_for_from_there(served, serving, back):
     request = a_request(served, 4)
-    drafter = watched([request])
-    host = engine(batch(drafter))
-    host.add(request)
+    drafter, host = serving(request)
     for _ in range(4):
         host.step()
     host.remove(request)
@@ -151,11 +141,9 @@ def test_a_row_cut_short_is_drafted_for_from_there(served, batch, engine, watche
     assert (again.prompt, committed) == (request.prompt, kept)
 
 
-def test_calls_that_were_left_out_are_made_up_for(served, batch, engine, watched):
+def test_calls_that_were_left_out_are_made_up_for(served, serving):
     request = a_request(served, 5)
-    drafter = watched([request])
-    host = engine(batch(drafter))
-    host.add(request)
+    drafter, host = serving(request)
     host.step()
     for _ in range(6):
         host.step(ask=False)
@@ -165,11 +153,9 @@ def test_calls_that_were_left_out_are_made_up_for(served, batch, engine, watched
     assert [r.tokens for r in drafter.finished] == [request.output]
 
 
-def test_the_next_turn_of_a_conversation_is_another_request(served, batch, engine, watched):
+def test_the_next_turn_of_a_conversation_is_another_request(served, serving):
     first = a_request(served, 6)
-    drafter = watched([first])
-    host = engine(batch(drafter))
-    host.add(first)
+    drafter, host = serving(first)
     for _ in range(3):
         host.step()
     host.remove(first)  # given up by its client, which answers
@@ -213,23 +199,19 @@ def test_memory_is_bounded_whatever_clients_do(served, batch, engine, watched):
     assert len(drafter.started) == 1000
 
 
-def test_hundreds_of_requests_at_once(served, batch, engine, watched):
+def test_hundreds_of_requests_at_once(served, serving):
     prefix = tuple(range(200, 300))
     requests = [a_request(served, i, size=12, prompt=(*prefix, i)) for i in range(400)]
-    drafter = watched(requests)
-    host = engine(batch(drafter), rows=400)
-    host.add(*requests)
+    drafter, host = serving(*requests, rows=400)
     host.run()
     assert drafter.wrong == []
     assert host.accepted == 400 * 9
     assert len(drafter.started) == len(drafter.finished) == 400
 
 
-def test_a_prompt_in_chunks_is_not_drafted_for_before_its_end(served, batch, engine, watched):
+def test_a_prompt_in_chunks_is_not_drafted_for_before_its_end(served, serving):
     request = a_request(served, 9, chunks=3)
-    drafter = watched([request])
-    host = engine(batch(drafter))
-    host.add(request)
+    drafter, host = serving(request)
     host.step()
     host.step()
     assert drafter.started == []

@@ -57,11 +57,10 @@ class MemoryCorpus(Corpus):
 
     def state(self) -> Mapping[str, Any]:
         """The memory's file, and how its outputs are spread over automata, by tenant."""
-        shelves = {tenant: self._shelves[tenant].state() for tenant in self._shelves}
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "memory"
             self.memory.save(path)
-            return {"memory": path.read_bytes(), "shelves": shelves}
+            return {"memory": path.read_bytes(), "shelves": self._shelves.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """The inverse of `state`."""
@@ -69,9 +68,7 @@ class MemoryCorpus(Corpus):
             path = Path(folder) / "memory"
             path.write_bytes(state["memory"])
             self.memory.load(path)
-        self._shelves.clear()
-        for tenant, volumes in state["shelves"].items():
-            self._shelves[tenant].restore(volumes)
+        self._shelves.restore(state["shelves"])
 
     def __repr__(self) -> str:
         return repr(self.memory)

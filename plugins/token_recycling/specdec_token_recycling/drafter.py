@@ -75,13 +75,11 @@ class TokenRecycling(Drafter):
 
     def state(self) -> Mapping[str, Any]:
         """The tables by tenant."""
-        return {tenant: self._tables[tenant].state() for tenant in self._tables}
+        return self._tables.state()
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """The inverse of `state`."""
-        self._tables.clear()
-        for tenant, saved in state.items():
-            self._tables[tenant].restore(saved)
+        self._tables.restore(state)
 
     def __repr__(self) -> str:
         return f"TokenRecycling(top_k={self.top_k}, nodes={self.nodes})"

@@ -6,7 +6,6 @@ import time
 
 import pytest
 from specdec_toolspec.schema.align import WILD, align, wild
-from specdec_toolspec.schema.arguments import overlap
 from specdec_toolspec.schema.context import Context
 from specdec_toolspec.schema.dates import normalised
 from specdec_toolspec.schema.guesses import Guesses
@@ -16,6 +15,7 @@ from specdec_toolspec.schema.order import as_written, other_order
 from specdec_toolspec.schema.record import format_from, format_to
 from specdec_toolspec.schema.spelling import spelling
 from specdec_toolspec.schema.toolset import Toolset, Toolsets, words
+from specdec_toolspec.schema.values import overlap
 
 from specdec import Request, Tool
 from specdec.calls import FORMATS, FREE, Call, Cursor, Slot, compile_schema

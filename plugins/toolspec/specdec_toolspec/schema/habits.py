@@ -26,6 +26,9 @@ LONGEST: Final = 256
 FADE: Final = 0.9
 """What an older choice is worth when another is made in its place, so that habits can change."""
 
+HABIT: Final = 3.0
+"""What an assumption weighs against habits, in observations."""
+
 NO_CALL: Final = "\0"
 """Stands for what is before the first call of an output that does not begin with one."""
 

@@ -7,9 +7,9 @@ from typing import Final
 
 from specdec import CallFormat
 from specdec_toolspec.schema.align import WILD, wild
-from specdec_toolspec.schema.arguments import HABIT, ArgumentsLanguage
+from specdec_toolspec.schema.arguments import ArgumentsLanguage
 from specdec_toolspec.schema.context import Context
-from specdec_toolspec.schema.habits import NO_CALL
+from specdec_toolspec.schema.habits import HABIT, NO_CALL
 from specdec_toolspec.schema.places import Frame, Kind, Option, Place, Way
 
 NUMBERED: Final = 0.5

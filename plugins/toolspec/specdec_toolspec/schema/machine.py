@@ -225,13 +225,11 @@ class SchemaMachine(StateMachine):
 
     def state(self) -> Mapping[str, Any]:
         """The habits by tenant."""
-        return {tenant: self._habits[tenant].state() for tenant in self._habits}
+        return self._habits.state()
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """The inverse of `state`."""
-        self._habits.clear()
-        for tenant, habits in state.items():
-            self._habits[tenant].restore(habits)
+        self._habits.restore(state)
 
     def __repr__(self) -> str:
         return f"SchemaMachine(values={self.values})"
