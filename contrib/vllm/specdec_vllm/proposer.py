@@ -27,7 +27,7 @@ class Proposer:
     """Drafts for vLLM with any stack of specdec's drafters.
 
     ``--speculative-config '{"method": "custom_class", "model": "specdec_vllm.Proposer",
-    "num_speculative_tokens": 8}'`` loads it. Its own settings are those of `Settings`.
+    "num_speculative_tokens": 24}'`` loads it. Its own settings are those of `Settings`.
 
     Args:
         vllm_config: vLLM's configuration.
