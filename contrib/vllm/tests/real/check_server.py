@@ -23,7 +23,7 @@ NAME = "demo"
 SPECULATION = {
     "method": "custom_class",
     "model": "specdec_vllm.Proposer",
-    "num_speculative_tokens": 8,
+    "num_speculative_tokens": 24,
 }
 WEATHER = {
     "type": "function",
@@ -41,6 +41,8 @@ WEATHER = {
     },
 }
 PARALLEL = "What is the weather in Lisbon and in Paris? In celsius."
+NAMED = {"type": "function", "function": {"name": "get_weather"}}
+CHOICES = ("none", "auto", "required", NAMED)
 
 
 @contextmanager
@@ -94,36 +96,45 @@ def questions() -> list[dict[str, Any]]:
     """Requests as a client makes them."""
     weather = {"tools": [WEATHER], "messages": [{"role": "user", "content": PARALLEL}]}
     return [
-        weather,
-        {**weather, "tool_choice": "none"},
-        {**weather, "tool_choice": "required"},
-        {**weather, "tool_choice": {"type": "function", "function": {"name": "get_weather"}}},
+        *({**weather, "tool_choice": choice} for choice in CHOICES),
         *workloads.calls(),
         *workloads.chat(),
     ]
 
 
 def ask(client: OpenAI, question: dict[str, Any], stream: bool) -> Any:
-    """Text and calls of one answer."""
+    """Text and calls of one answer, and why it ended."""
     answer = client.chat.completions.create(
         model=NAME, temperature=0.0, max_tokens=80, stream=stream, **question
     )
     if not stream:
-        message = answer.choices[0].message
+        choice = answer.choices[0]
+        message = choice.message
         called = [(c.function.name, c.function.arguments) for c in message.tool_calls or ()]
-        return message.content or "", called
-    text, calls = "", {}
-    for chunk in answer:
-        delta = chunk.choices[0].delta if chunk.choices else None
-        text += (delta and delta.content) or ""
-        for part in (delta and delta.tool_calls) or ():
+        return message.content or "", called, choice.finish_reason
+    text, calls, why = "", {}, None
+    for choice in (choice for chunk in answer for choice in chunk.choices):
+        why = choice.finish_reason or why
+        text += choice.delta.content or ""
+        for part in choice.delta.tool_calls or ():
             name, arguments = calls.get(part.index, ("", ""))
             function = part.function
             calls[part.index] = (
                 name + (function.name or ""),
                 arguments + (function.arguments or ""),
             )
-    return text, [calls[i] for i in sorted(calls)]
+    return text, [calls[i] for i in sorted(calls)], why
+
+
+def check_choices(answered: list[Any]) -> None:
+    """What each tool choice allows, streamed and not."""
+    for start in (0, len(answered) // 2):
+        none, auto, required, named = (calls for _, calls, _ in answered[start:][: len(CHOICES)])
+        assert none == []
+        assert len(auto) > 1
+        assert required
+        assert {name for name, _ in (*auto, *required, *named)} == {"get_weather"}
+        assert len(named) == 1
 
 
 def answers(address: str) -> dict[str, list[Any]]:
@@ -152,6 +163,6 @@ def test_answers_are_those_of_the_server_without_it(model: Path, tmp_path: Path)
         differ = [(a, b) for a, b in zip(plain[how], drafted[how], strict=True) if a != b]
         print(how, len(differ), "of", len(plain[how]), "answers differ")
         assert differ == []
-    assert any(len(calls) > 1 for _, calls in drafted["alone"])
+    check_choices(drafted["alone"])
     assert 'specdec:accepted_tokens_total{source="schema"}' in metrics
     assert memory.exists()

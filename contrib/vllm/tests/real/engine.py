@@ -13,7 +13,7 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,10 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 # 500 tools take more than the demo model's positions: nonsense comes out, the same nonsense.
 os.environ.setdefault("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "1")
+# What vLLM compiles for several workers, even eager ones, does not link in a path with spaces.
+os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
+# The package behind `suffix` brings a plugin that patches other versions of vLLM.
+os.environ.setdefault("VLLM_PLUGINS", "")
 
 METHODS: dict[str, dict[str, Any] | None] = {
     "plain": None,
@@ -33,6 +37,9 @@ METHODS: dict[str, dict[str, Any] | None] = {
     "suffix": {"method": "suffix"},
     "specdec": {"method": "custom_class", "model": "specdec_vllm.Proposer"},
 }
+
+DRAFTS = ("vllm:spec_decode_num_draft_tokens", "vllm:spec_decode_num_accepted_tokens")
+REUSED = ("vllm:prefix_cache_hits",)
 
 
 def options() -> argparse.Namespace:
@@ -48,6 +55,8 @@ def options() -> argparse.Namespace:
     parser.add_argument("--limit", type=int, default=None)
     parser.add_argument("--max-new-tokens", type=int, default=160)
     parser.add_argument("--chunk", type=int, default=None, help="most tokens per pass")
+    parser.add_argument("--engine", type=json.loads, default={}, help="more arguments, as JSON")
+    parser.add_argument("--chat", action="store_true", help="ask through LLM's chat, with tools=")
     parser.add_argument("--abort", type=int, default=0, help="abort every n-th request midway")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--length", type=int, default=8192)
@@ -55,20 +64,26 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--margins",
         action="store_true",
-        help="requests are {ids: [...]}: how close the two best are",
+        help="requests are {ids: [...], tokens: [one, other]}: how near to a tie those two are",
     )
     return parser.parse_args()
 
 
-def prompts(path: Path, tokenizer: Any, limit: int | None) -> list[list[int]]:
-    """Token ids of the requests' prompts."""
-    found: list[list[int]] = []
+def asked(path: Path, limit: int | None) -> Iterator[tuple[Any, Any]]:
+    """Messages and tools of the requests."""
     for line in path.read_text(encoding="utf-8").splitlines()[:limit]:
         record = json.loads(line)
         # API-Bank's prompts tell of their tools themselves.
-        tools = None if record.get("benchmark") == "api-bank" else record.get("tools")
+        told = record.get("benchmark") == "api-bank"
+        yield record["messages"], None if told else record.get("tools") or None
+
+
+def prompts(requests: Iterable[tuple[Any, Any]], tokenizer: Any) -> list[list[int]]:
+    """Token ids of the requests' prompts."""
+    found: list[list[int]] = []
+    for messages, tools in requests:
         text = tokenizer.apply_chat_template(
-            record["messages"], tools=tools or None, add_generation_prompt=True, tokenize=False
+            messages, tools=tools, add_generation_prompt=True, tokenize=False
         )
         found.append(tokenizer(text, add_special_tokens=False)["input_ids"])
     return found
@@ -88,11 +103,10 @@ def engine(args: argparse.Namespace) -> Any:
         max_model_len=args.length,
         max_num_seqs=max(args.in_flight, 2),
         enforce_eager=True,
-        enable_prefix_caching=False,
         disable_log_stats=False,
         speculative_config=speculation and {**speculation, "num_speculative_tokens": args.drafts},
         additional_config={"specdec": args.settings} if args.method == "specdec" else {},
-        **chunked,
+        **{"enable_prefix_caching": False, **chunked, **args.engine},
     )
 
 
@@ -101,8 +115,9 @@ class Stopwatch:
 
     def __init__(self, llm: Any) -> None:
         self.seconds: list[float] = []
-        runner = llm.llm_engine.model_executor.driver_worker.worker.model_runner
-        drafter = getattr(runner, "drafter", None)
+        # Several workers are processes of their own.
+        worker = getattr(llm.llm_engine.model_executor, "driver_worker", None)
+        drafter = worker and getattr(worker.worker.model_runner, "drafter", None)
         if drafter is not None:
             self._ask = drafter.propose
             drafter.propose = self._timed
@@ -165,23 +180,39 @@ def serve(
                 yield running.pop(name), written[name]
 
 
-def drafted(llm: Any) -> dict[str, int]:
-    """Drafted and accepted tokens, as the engine counts them."""
-    kept = ("vllm:spec_decode_num_draft_tokens", "vllm:spec_decode_num_accepted_tokens")
-    return {m.name: int(m.value) for m in llm.get_metrics() if m.name in kept}
+def chat(
+    llm: Any, requests: Iterable[tuple[Any, Any]], *, most: int
+) -> list[tuple[list[int], list[int]]]:
+    """Prompts and outputs of the requests, each with its own tools: what `LLM.chat` does.
+
+    All are handed over at once; the engine takes as many as it may have in flight.
+    """
+    from vllm import SamplingParams
+
+    params = SamplingParams(temperature=0.0, max_tokens=most)
+    for messages, tools in requests:
+        llm.enqueue_chat(messages, params, tools=tools, use_tqdm=False)
+    done = llm.wait_for_completion(use_tqdm=False)
+    return [(list(d.prompt_token_ids), list(d.outputs[0].token_ids)) for d in done]
+
+
+def counted(llm: Any, names: Iterable[str]) -> dict[str, int]:
+    """Counters of the engine."""
+    return {m.name: int(m.value) for m in llm.get_metrics() if m.name in names}
 
 
 def margins(llm: Any, path: Path) -> list[float]:
-    """By how much the best next token of each prefix beats the second best, in log-probability."""
+    """How far each prefix's worse token of the two told is below the best, in log-probability."""
     from vllm import SamplingParams
 
-    lines = path.read_text(encoding="utf-8").splitlines()
-    told = [{"prompt_token_ids": json.loads(line)["ids"]} for line in lines]
-    params = SamplingParams(temperature=0.0, max_tokens=1, logprobs=2)
+    told = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    params = SamplingParams(temperature=0.0, max_tokens=1, logprobs=20)
+    asked = [{"prompt_token_ids": record["ids"]} for record in told]
     found: list[float] = []
-    for output in llm.generate(told, params, use_tqdm=False):
-        best = sorted((p.logprob for p in output.outputs[0].logprobs[0].values()), reverse=True)
-        found.append(best[0] - best[1])
+    for record, output in zip(told, llm.generate(asked, params, use_tqdm=False), strict=True):
+        scores = {t: p.logprob for t, p in output.outputs[0].logprobs[0].items()}
+        worse = min(scores.get(token, float("-inf")) for token in record["tokens"])
+        found.append(max(scores.values()) - worse)
     return found
 
 
@@ -192,16 +223,20 @@ def main() -> None:
     if args.margins:
         args.out.write_text(json.dumps(margins(llm, args.requests)), encoding="utf-8")
         return
-    ids = prompts(args.requests, llm.get_tokenizer(), args.limit)
+    requests = list(asked(args.requests, args.limit))
+    ids = prompts(requests, llm.get_tokenizer())
     list(serve(llm, [ids[0][:64]], in_flight=1, most=4))  # warm
     watch = Stopwatch(llm)
     rounds = []
     outputs: dict[int, list[int]] = {}
     for _ in range(args.rounds):
         start = time.perf_counter()
-        outputs = dict(
-            serve(llm, ids, in_flight=args.in_flight, most=args.max_new_tokens, abort=args.abort)
-        )
+        if args.chat:
+            pairs = chat(llm, requests, most=args.max_new_tokens)
+            ids, outputs = [ask for ask, _ in pairs], dict(enumerate(out for _, out in pairs))
+        else:
+            most, abort = args.max_new_tokens, args.abort
+            outputs = dict(serve(llm, ids, in_flight=args.in_flight, most=most, abort=abort))
         rounds.append(time.perf_counter() - start)
     tokens = sum(map(len, outputs.values()))
     report = {
@@ -210,7 +245,8 @@ def main() -> None:
         "tokens": tokens,
         "tokens_per_second": [tokens / seconds for seconds in rounds],
         "proposals": watch.summary(),
-        "drafts": drafted(llm),
+        "drafts": counted(llm, DRAFTS),
+        "reused": counted(llm, REUSED),
         "prompts": ids,
         "outputs": [outputs[i] for i in range(len(ids))],
     }

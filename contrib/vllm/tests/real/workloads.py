@@ -7,7 +7,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
+
+from specdec.calls import Tool
+from specdec.compare.cases import bfcl_files, read_cases
+
 Record = dict[str, Any]
+
+BFCL = ("simple_python", "live_multiple", "parallel", "parallel_multiple")
 
 CHAT = (
     "Hello! Who are you?",
@@ -35,17 +42,16 @@ def calls() -> list[Record]:
     return [{"messages": [*r.messages], "tools": [*r.tools]} for r in REQUESTS]
 
 
-def bfcl(data: Path, most: int) -> list[Record]:
-    """BFCL's questions, several calls in some."""
-    held_out = set(json.loads((data / "bfcl_heldout_ids.json").read_text(encoding="utf-8")))
-    lines = (data / "bfcl.jsonl").read_text(encoding="utf-8").splitlines()
-    found = [r for r in map(json.loads, lines) if r["id"].removeprefix("bfcl-") in held_out]
-    return found[:: max(len(found) // most, 1)][:most]
+def bfcl(each: int) -> list[Record]:
+    """So many questions of each of BFCL's sets, from its package."""
+    files = bfcl_files()
+    cases = [case for name in BFCL for case in read_cases(files[name])[:each]]
+    return [{"messages": [*c.messages], "tools": [*map(_openai, c.tools)]} for c in cases]
 
 
-def api_bank(data: Path, most: int) -> list[Record]:
+def api_bank(file: Path, most: int) -> list[Record]:
     """API-Bank's prompts, which tell of their tools themselves."""
-    lines = (data / "api_bank_60.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = file.read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines[:most]]
 
 
@@ -54,6 +60,10 @@ def many_tools(count: int = 500) -> list[Record]:
     tools = [*_tools(count)]
     asked = ("Add a note: buy milk.", "What does tool number 77 say about Lisbon?")
     return [{"messages": [{"role": "user", "content": text}], "tools": tools} for text in asked]
+
+
+def _openai(tool: Tool) -> Record:
+    return {"type": "function", "function": attrs.asdict(tool)}
 
 
 def _tools(count: int) -> Iterator[Record]:
