@@ -10,8 +10,7 @@ import attrs
 OVERHEAD: Final = {"cpu": 20.0}
 """What a pass costs before its first token, in tokens, by device.
 
-For the demo model on 2 cores of an AMD EPYC, bfloat16: 17 with one thread, 30 with two
-(passes of 1 to 25 tokens).
+For the demo model in bfloat16 with one thread of an AMD EPYC: 17 to 19, as `make bench-vllm` prints.
 """
 
 ELSEWHERE: Final = 200.0

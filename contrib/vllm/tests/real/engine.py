@@ -111,14 +111,19 @@ def engine(args: argparse.Namespace) -> Any:
 
 
 class Stopwatch:
-    """Times the calls of an engine's proposer."""
+    """Times an engine's passes and the calls of its proposer."""
 
     def __init__(self, llm: Any) -> None:
         self.seconds: list[float] = []
+        self.passes: list[tuple[int, float]] = []  # tokens, seconds; without new prompts
         # Several workers are processes of their own.
         worker = getattr(llm.llm_engine.model_executor, "driver_worker", None)
-        drafter = worker and getattr(worker.worker.model_runner, "drafter", None)
-        if drafter is not None:
+        if worker is None:
+            return
+        runner = worker.worker.model_runner
+        self._run = runner.execute_model
+        runner.execute_model = self._timed_pass
+        if (drafter := getattr(runner, "drafter", None)) is not None:
             self._ask = drafter.propose
             drafter.propose = self._timed
 
@@ -128,8 +133,16 @@ class Stopwatch:
         self.seconds.append(time.perf_counter() - start)
         return drafts
 
+    def _timed_pass(self, scheduled: Any, *args: Any, **kwargs: Any) -> Any:
+        start = time.perf_counter()
+        done = self._run(scheduled, *args, **kwargs)
+        if scheduled.total_num_scheduled_tokens and not scheduled.scheduled_new_reqs:
+            seconds = time.perf_counter() - start
+            self.passes.append((scheduled.total_num_scheduled_tokens, seconds))
+        return done
+
     def summary(self) -> dict[str, float]:
-        """Milliseconds per call."""
+        """Milliseconds per call of the proposer."""
         if not self.seconds:
             return {}
         cuts = statistics.quantiles(self.seconds, n=100) if len(self.seconds) > 1 else [0.0] * 99
@@ -138,6 +151,18 @@ class Stopwatch:
             "median_ms": 1000 * statistics.median(self.seconds),
             "p99_ms": 1000 * cuts[98],
             "max_ms": 1000 * max(self.seconds),
+        }
+
+    def cost(self) -> dict[str, float]:
+        """What passes cost: the line through their times, and its `overhead` (see Settings)."""
+        if len({tokens for tokens, _ in self.passes}) < 2:
+            return {}
+        line = statistics.linear_regression(*zip(*self.passes, strict=True))
+        return {
+            "passes": len(self.passes),
+            "ms": 1000 * line.intercept,
+            "ms_per_token": 1000 * line.slope,
+            "overhead": line.intercept / line.slope,
         }
 
 
@@ -245,6 +270,7 @@ def main() -> None:
         "tokens": tokens,
         "tokens_per_second": [tokens / seconds for seconds in rounds],
         "proposals": watch.summary(),
+        "cost": watch.cost(),
         "drafts": counted(llm, DRAFTS),
         "reused": counted(llm, REUSED),
         "prompts": ids,
