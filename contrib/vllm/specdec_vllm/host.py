@@ -10,7 +10,7 @@ import attrs
 OVERHEAD: Final = {"cpu": 20.0}
 """What a pass costs before its first token, in tokens, by device.
 
-For the demo model in bfloat16 with one thread of an AMD EPYC: 17 to 19, as `make bench-vllm` prints.
+For the demo model in bfloat16 with one thread of an AMD EPYC, `make bench-vllm` prints 17 to 19.
 """
 
 ELSEWHERE: Final = 200.0
