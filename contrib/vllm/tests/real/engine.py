@@ -49,7 +49,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--requests", type=Path, required=True, help="JSON lines with messages")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--method", choices=METHODS, default="plain")
-    parser.add_argument("--drafts", type=int, default=8, help="num_speculative_tokens")
+    parser.add_argument("--drafts", type=int, default=24, help="num_speculative_tokens")
     parser.add_argument("--settings", type=json.loads, default={}, help="specdec's own, as JSON")
     parser.add_argument("--in-flight", type=int, default=1)
     parser.add_argument("--limit", type=int, default=None)
