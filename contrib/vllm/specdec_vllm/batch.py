@@ -110,7 +110,11 @@ class Batch:
 
     def _cut(self, rows: Sequence[Row], drafting: Mapping[int, Live]) -> list[list[int]]:
         """The drafts by row, as far as they pay in one pass with the others."""
-        decoding = [i for i, row in enumerate(rows) if row.new]
+        # A row whose drafter failed decodes on, too; one that has ended takes no part.
+        stop_ids = self._reader.stop_ids
+        decoding = [
+            i for i, row in enumerate(rows) if row.new and stop_ids.isdisjoint(row.sampled.tolist())
+        ]
         chains = [drafting[i].session.chain if i in drafting else EMPTY for i in decoding]
         drafts: list[list[int]] = [[] for _ in rows]
         for i, chain in zip(decoding, paying(chains, self._overhead), strict=True):

@@ -139,3 +139,11 @@ def test_a_row_whose_drafter_failed_still_has_its_share_of_the_pass(batch):
     one = batch(doubtful, overhead=1.5)
     assert one.propose([[5]], lengths[:1], tokens[:1]) == [[5]]
     assert one.propose([[5], [5]], lengths, tokens) == [[], []]
+
+
+def test_a_row_that_ended_has_no_share_of_the_next_pass(batch):
+    doubtful = Broken("propose", lambda: DraftTree.chain([5, 6], source="d", score=0.5))
+    tokens = np.zeros((2, 512), dtype=np.int32)
+    tokens[:, :4] = ((10, 3, 4, 5), (11, 3, 4, STOP))
+    one = batch(doubtful, overhead=1.5)
+    assert one.propose([[5], [STOP]], np.array([4, 4]), tokens) == [[5], []]
