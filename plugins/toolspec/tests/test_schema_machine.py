@@ -674,8 +674,17 @@ def test_the_words_of_the_conversation_go_on_inside_a_value():
 
 def test_a_value_that_nobody_guessed_may_end():
     found = offers(FORECAST + '"city": "Xanadu', values=8)
-    assert odds(found, '", "unit": "') > 0.3
+    assert 0.3 < odds(found, '", "unit": "') < 0.5, "it may as well go on"
     assert odds(offers(FORECAST + '"city": "Xan\\', values=8), '"') == 0, "an escape"
+
+
+def test_where_a_value_ends_its_last_character_tells_when_nothing_else_does():
+    written = ("Xanadu (old)", "Xanadu", "Xanadu 7", "Xanadu -")
+    ends = [odds(offers(FORECAST + f'"city": "{text}', values=8), '"') for text in written]
+    assert ends == sorted(ends, reverse=True)
+    assert ends[0] > 0.8
+    assert ends[2] < 0.25
+    assert ends[3] < 0.05
 
 
 def test_earlier_values_are_guesses():

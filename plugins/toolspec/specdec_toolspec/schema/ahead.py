@@ -164,7 +164,8 @@ def _fitting(options: Sequence[Option], written: str) -> list[tuple[Option, floa
         aligned = align(option.text, written, exact=option.exact)
         if aligned is not None:
             fitting.append((option, *aligned))
-    # What is written speaks for the options that it fits, the more the longer it is.
+    # What is written speaks for the options that it fits, the more the longer it is; but not for
+    # those made of it, such as the end of a value of which nothing is known: their odds know it.
     stray = max(1.0 - known, 0.02)
     if not any(option.exact for option in options):
         stray *= STRAY ** min(len(written.strip()), 16)
