@@ -8,11 +8,8 @@ from typing import Any, Final
 
 from specdec.interfaces import Continuation, Drafter, DraftSession, StateMachine
 from specdec.request import Request, Step
-from specdec.text import BatchCodec, TextCodec
+from specdec.text import CONTEXT, BatchCodec, TextCodec
 from specdec.tree import EMPTY, ROOT, DraftTree, Limit, Vote
-
-CONTEXT: Final = 8
-"""Committed tokens that text is encoded behind, unless the codec says that fewer will do."""
 
 DOUBT: Final = 0.02
 """P(the last token of a text is another, as it merges with what follows).
@@ -84,7 +81,7 @@ class _Encoder:
 
     def encode(self, texts: Sequence[str], after: Sequence[int]) -> list[tuple[int, ...]]:
         """The tokens of each text after the tokens `after`."""
-        tail = tuple(after[-CONTEXT:])
+        tail = tuple(after[-CONTEXT:])  # unless the codec says that fewer will do
         context = self._batch.context(tail) if self._batch is not None else tail
         found = {text: self._known.get((text, context)) for text in texts}
         if new := [text for text, tokens in found.items() if tokens is None]:

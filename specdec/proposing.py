@@ -100,7 +100,8 @@ class ChainSession:
 
     def shorten(self, depth: int) -> tuple[int, ...]:
         """Cut the chain to its first `depth` tokens, for a host that will not verify all of it."""
-        self.chain = self.chain.keep(range(min(depth, len(self.chain))))
+        if depth < len(self.chain):
+            self.chain = self.chain.keep(range(depth))
         return self.chain.tokens
 
     def commit(self, committed: Sequence[int], accepted: int | None = None) -> Step:
